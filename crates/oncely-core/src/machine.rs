@@ -1,0 +1,562 @@
+//! The state machine: the only place that knows what may follow what.
+//!
+//! [`step`] is total and pure: a record (or none), an input and the store's `now` give a [`Transition`]: what to write,
+//! which audit events to write with it, and what the caller is told. Something else performs it. The promise that
+//! every rule here serves:
+//!
+//! > For one key, a side effect is never started a second time unless the first is known not to have happened, or the
+//! > tool's own policy says that starting it again is harmless.
+
+use crate::audit::{Event, EventKind};
+use crate::fingerprint::Fingerprint;
+use crate::name::{DownstreamKey, IntentId, IntentName, KeyOrigin};
+use crate::outcome::{Doubt, DoubtCause, Effect, Failure, Outcome, Payload};
+use crate::owner::{AttemptToken, Liveness, Owner};
+use crate::policy::{Policy, WhenUnknown};
+use crate::record::{Body, Draft, Millis, Record, Settled, Stamp, State};
+
+/// What happens to a record.
+#[derive(Debug, Clone)]
+pub enum Input<'a> {
+    /// Somebody calls.
+    Begin(Begin<'a>),
+    /// An attempt ended.
+    Complete {
+        /// Which.
+        token: AttemptToken,
+        /// How.
+        outcome: Outcome,
+    },
+    /// The owner says that it lives.
+    Renew {
+        /// Of which attempt.
+        token: AttemptToken,
+    },
+    /// The probe was asked about the attempt in doubt.
+    Probed {
+        /// Which attempt was in doubt when the probe was asked.
+        doubted: AttemptToken,
+        /// What it found.
+        finding: Finding,
+        /// The call that asked, to run if it has not happened.
+        call: Begin<'a>,
+    },
+    /// A person settles a doubt.
+    Resolve {
+        /// Who.
+        by: &'a str,
+        /// What is true.
+        verdict: Verdict,
+        /// What can be seen of the owner, if the record says running.
+        liveness: Liveness,
+    },
+    /// A person has the record forgotten.
+    Forget {
+        /// Who.
+        by: &'a str,
+        /// What can be seen of the owner, if the record says running.
+        liveness: Liveness,
+    },
+    /// Time has passed.
+    Expire,
+}
+
+/// A call that wants to run.
+#[derive(Debug, Clone, Copy)]
+pub struct Begin<'a> {
+    /// The intent.
+    pub intent: IntentId,
+    /// Its full name.
+    pub name: &'a IntentName,
+    /// What the payload is.
+    pub fingerprint: Fingerprint,
+    /// Names the attempt that this call would be.
+    pub token: AttemptToken,
+    /// Who would run it.
+    pub owner: &'a Owner,
+    /// What can be seen of the owner of the record's running attempt, if there is one.
+    pub liveness: Liveness,
+    /// What the tool declares.
+    pub policy: &'a Policy,
+    /// A person has checked that an attempt in doubt did not happen, and wants it run: who.
+    pub checked_by: Option<&'a str>,
+}
+
+/// What a probe found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// The effect has happened; its result, if the probe can tell.
+    Happened(Option<Payload>),
+    /// It has not.
+    NotHappened,
+    /// It cannot tell; why.
+    Unsure(String),
+}
+
+/// How a person settles a doubt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It happened.
+    Succeeded {
+        /// What changed.
+        effect: Effect,
+        /// The result to replay from now on.
+        result: Option<Payload>,
+    },
+    /// It did not.
+    Rejected(Failure),
+}
+
+/// What to do and say about one input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transition {
+    /// What to write.
+    pub write: Write,
+    /// What to log, in the same atomic step.
+    pub events: Vec<Event>,
+    /// What the caller is told once the write is durable.
+    pub decision: Decision,
+}
+
+/// What to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Write {
+    /// Nothing.
+    Nothing,
+    /// This, in place of what was read.
+    Put(Box<Draft>),
+    /// Remove the record.
+    Remove,
+}
+
+/// What the caller is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Run the effect, once the write is durable.
+    Execute(Execute),
+    /// The key was used for another payload; nothing runs.
+    Conflict,
+    /// An attempt is under way elsewhere: wait for it.
+    Wait,
+    /// Ask the tool's probe, then come back with [`Input::Probed`].
+    Probe,
+    /// The outcome is unknown; nothing runs.
+    Halt(HaltReason),
+    /// Answer with the stored result.
+    Replay,
+    /// Answer that it happened; the result is no longer kept.
+    ReplayWithoutResult,
+    /// Answer with the stored rejection: the retry budget is spent.
+    ReplayRejection,
+    /// The write changed the ground: step again with what is there now.
+    Again,
+    /// The end of the attempt is recorded (or was already).
+    Recorded,
+    /// The attempt is no longer the latest: its end changes nothing.
+    Superseded,
+    /// The lease is renewed.
+    Renewed,
+    /// The record was settled or removed as asked.
+    Done,
+    /// What was asked cannot be done in this state.
+    Refused(Refusal),
+    /// Nothing to do.
+    Keep,
+}
+
+/// Permission to run an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Execute {
+    /// Names the attempt.
+    pub token: AttemptToken,
+    /// Its number, from 1, never reused.
+    pub attempt: u32,
+    /// The key for a downstream that de-duplicates.
+    pub downstream_key: DownstreamKey,
+    /// Why it may run.
+    pub because: Because,
+}
+
+/// Why an attempt may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Because {
+    /// The intent is new.
+    Fresh,
+    /// The guessed intent of an earlier equal call has ended: this is a new one.
+    NewGeneration,
+    /// The attempt before certainly did not happen.
+    Rejected,
+    /// Starting it again is harmless by the tool's own policy.
+    Harmless,
+    /// The probe found that the attempt in doubt did not happen.
+    ProbedNotHappened,
+    /// A person checked.
+    PersonChecked,
+}
+
+/// Why an unknown outcome stops a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HaltReason {
+    /// The tool's policy says so.
+    Policy,
+    /// The probe could not tell.
+    Unsure,
+    /// The downstream no longer remembers our key: a retry would not be harmless.
+    DownstreamForgot,
+    /// The retry budget is spent.
+    BudgetSpent,
+}
+
+/// Why a person's wish is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// There is no such record.
+    NoRecord,
+    /// It is not in doubt: there is nothing to settle.
+    NotInDoubt,
+    /// An attempt is under way and its owner lives.
+    Running,
+}
+
+impl Transition {
+    fn says(decision: Decision) -> Self {
+        Self { write: Write::Nothing, events: Vec::new(), decision }
+    }
+
+    fn put(draft: Draft, event: Event, decision: Decision) -> Self {
+        Self { write: Write::Put(Box::new(draft)), events: vec![event], decision }
+    }
+
+    fn with_event(mut self, event: Event) -> Self {
+        self.events.push(event);
+        self
+    }
+}
+
+/// Decides. See the module's documentation.
+pub fn step(record: Option<&Record>, input: &Input<'_>, now: Millis) -> Transition {
+    match input {
+        Input::Begin(call) => begin(record, call, now),
+        Input::Complete { token, outcome } => complete(record, *token, outcome),
+        Input::Renew { token } => renew(record, *token),
+        Input::Probed { doubted, finding, call } => probed(record, *doubted, finding, call, now),
+        Input::Resolve { by, verdict, liveness } => resolve(record, by, verdict, *liveness, now),
+        Input::Forget { by, liveness } => forget(record, by, *liveness, now),
+        Input::Expire => expire(record, now),
+    }
+}
+
+fn begin(record: Option<&Record>, call: &Begin<'_>, now: Millis) -> Transition {
+    let Some(record) = record else {
+        return fresh(call);
+    };
+    if intent_has_ended(record, call.policy, now) {
+        return execute(record, call, Because::NewGeneration);
+    }
+    if !record.body.fingerprint.matches(&call.fingerprint) {
+        return Transition::says(Decision::Conflict);
+    }
+    match &record.body.state {
+        State::Running { owner, .. } => {
+            if owner_is_lost(record, call.liveness, now) {
+                put_in_doubt(record, owner.clone(), Decision::Again)
+            } else {
+                Transition::says(Decision::Wait)
+            }
+        }
+        State::InDoubt { .. } => in_doubt(record, call, now),
+        State::Succeeded { result: Some(_), .. }
+            if now.since(record.changed_at) < record.body.retention.replay_for_ms =>
+        {
+            Transition::says(Decision::Replay)
+        }
+        State::Succeeded { .. } => Transition::says(Decision::ReplayWithoutResult),
+        State::Rejected { .. } if budget_left(record, call.policy) => execute(record, call, Because::Rejected),
+        State::Rejected { .. } => Transition::says(Decision::ReplayRejection),
+    }
+}
+
+fn in_doubt(record: &Record, call: &Begin<'_>, now: Millis) -> Transition {
+    if let Some(person) = call.checked_by {
+        let event = Event::new(record.intent, record.body.attempts, EventKind::RetriedUnknown).by(person);
+        return execute(record, call, Because::PersonChecked).with_event(event);
+    }
+    let halt = |reason| Transition::says(Decision::Halt(reason));
+    match call.policy.when_unknown {
+        WhenUnknown::Halt => halt(HaltReason::Policy),
+        WhenUnknown::Check => Transition::says(Decision::Probe),
+        WhenUnknown::Retry if !call.policy.retry_is_harmless(now.since(record.sent_at)) => {
+            halt(HaltReason::DownstreamForgot)
+        }
+        WhenUnknown::Retry if !budget_left(record, call.policy) => halt(HaltReason::BudgetSpent),
+        WhenUnknown::Retry => execute(record, call, Because::Harmless),
+    }
+}
+
+fn probed(
+    record: Option<&Record>,
+    doubted: AttemptToken,
+    finding: &Finding,
+    call: &Begin<'_>,
+    now: Millis,
+) -> Transition {
+    let Some(record) = record.filter(|r| r.body.token == doubted) else {
+        return Transition::says(Decision::Again);
+    };
+    if !matches!(record.body.state, State::InDoubt { .. }) || !record.body.fingerprint.matches(&call.fingerprint) {
+        return begin(Some(record), call, now);
+    }
+    let event = |kind| Event::new(record.intent, record.body.attempts, kind);
+    match finding {
+        Finding::Happened(result) => {
+            let state = State::Succeeded {
+                effect: call.policy.effect,
+                result: result.clone(),
+                settled: Settled::Probe,
+            };
+            Transition::put(changed(record, state), event(EventKind::ProbeHappened), Decision::Again)
+        }
+        Finding::NotHappened => execute(record, call, Because::ProbedNotHappened)
+            .with_event(event(EventKind::ProbeNotHappened)),
+        Finding::Unsure(why) => Transition::says(Decision::Halt(HaltReason::Unsure))
+            .with_event(event(EventKind::ProbeUnsure).with_note(why.as_str())),
+    }
+}
+
+fn complete(record: Option<&Record>, token: AttemptToken, outcome: &Outcome) -> Transition {
+    let Some(record) = record else {
+        return Transition::says(Decision::Superseded);
+    };
+    let event = |kind| Event::new(record.intent, record.body.attempts, kind);
+    if record.body.token != token {
+        return Transition::says(Decision::Superseded)
+            .with_event(event(EventKind::Superseded).with_note(superseded_note(outcome)));
+    }
+    let kind = match (&record.body.state, outcome) {
+        (State::Running { .. }, Outcome::Succeeded { .. }) => EventKind::Succeeded,
+        (State::Running { .. }, Outcome::Rejected(_)) => EventKind::Rejected,
+        (State::Running { .. }, Outcome::Unknown(_)) => EventKind::InDoubt,
+        // The attempt's own word about its doubt adds nothing.
+        (_, Outcome::Unknown(_)) => return Transition::says(Decision::Recorded),
+        (State::InDoubt { .. }, _) => EventKind::LateTruth,
+        // The same end, reported again because the first report's answer was lost.
+        (State::Succeeded { settled: Settled::Attempt, .. }, _)
+        | (State::Rejected { settled: Settled::Attempt, .. }, _) => {
+            return Transition::says(Decision::Recorded);
+        }
+        // What a probe or a person believed gives way to what the attempt knows.
+        (State::Succeeded { .. } | State::Rejected { .. }, _) => EventKind::LateTruth,
+    };
+    let mut draft = changed(record, record.body.state.clone());
+    let mut logged = event(kind);
+    draft.body.state = match outcome {
+        Outcome::Succeeded { effect, result } => {
+            State::Succeeded { effect: *effect, result: result.clone(), settled: Settled::Attempt }
+        }
+        Outcome::Rejected(failure) => {
+            // Counted once per attempt: a person or probe may have counted it before the attempt spoke.
+            if !matches!(record.body.state, State::Rejected { .. }) {
+                draft.body.rejections += 1;
+            }
+            logged = logged.with_note(format!("{}: {}", failure.code, failure.message));
+            State::Rejected { failure: failure.clone(), settled: Settled::Attempt }
+        }
+        Outcome::Unknown(doubt) => {
+            logged = logged.with_note(doubt.message.as_str());
+            State::InDoubt { owner: owner_of(record), doubt: doubt.clone() }
+        }
+    };
+    Transition::put(draft, logged, Decision::Recorded)
+}
+
+fn superseded_note(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Succeeded { .. } => "it had succeeded: the effect may have happened twice",
+        Outcome::Rejected(_) => "it had been rejected: nothing happened",
+        Outcome::Unknown(_) => "its outcome is unknown: the effect may have happened twice",
+    }
+}
+
+fn renew(record: Option<&Record>, token: AttemptToken) -> Transition {
+    match record {
+        Some(record) if record.body.token == token && matches!(record.body.state, State::Running { .. }) => {
+            let draft = changed(record, record.body.state.clone());
+            Transition { write: Write::Put(Box::new(draft)), events: Vec::new(), decision: Decision::Renewed }
+        }
+        _ => Transition::says(Decision::Superseded),
+    }
+}
+
+fn resolve(record: Option<&Record>, by: &str, verdict: &Verdict, liveness: Liveness, now: Millis) -> Transition {
+    let Some(record) = record else {
+        return Transition::says(Decision::Refused(Refusal::NoRecord));
+    };
+    match &record.body.state {
+        State::InDoubt { .. } => {}
+        State::Running { owner, .. } if owner_is_lost(record, liveness, now) => {
+            return put_in_doubt(record, owner.clone(), Decision::Again);
+        }
+        State::Running { .. } => return Transition::says(Decision::Refused(Refusal::Running)),
+        State::Succeeded { .. } | State::Rejected { .. } => {
+            return Transition::says(Decision::Refused(Refusal::NotInDoubt));
+        }
+    }
+    let settled = Settled::Person(crate::limits::clip_to(by.to_owned(), crate::limits::ACTOR_BYTES_MAX));
+    let mut draft = changed(record, record.body.state.clone());
+    let kind = match verdict {
+        Verdict::Succeeded { effect, result } => {
+            draft.body.state = State::Succeeded { effect: *effect, result: result.clone(), settled };
+            EventKind::ResolvedSucceeded
+        }
+        Verdict::Rejected(failure) => {
+            draft.body.rejections += 1;
+            draft.body.state = State::Rejected { failure: failure.clone(), settled };
+            EventKind::ResolvedRejected
+        }
+    };
+    let event = Event::new(record.intent, record.body.attempts, kind).by(by);
+    Transition::put(draft, event, Decision::Done)
+}
+
+fn forget(record: Option<&Record>, by: &str, liveness: Liveness, now: Millis) -> Transition {
+    let Some(record) = record else {
+        return Transition::says(Decision::Refused(Refusal::NoRecord));
+    };
+    if matches!(record.body.state, State::Running { .. }) && !owner_is_lost(record, liveness, now) {
+        return Transition::says(Decision::Refused(Refusal::Running));
+    }
+    let was = record.body.state.name();
+    let event = Event::new(record.intent, record.body.attempts, EventKind::Forgotten)
+        .by(by)
+        .with_note(format!("it was {was}"));
+    Transition { write: Write::Remove, events: vec![event], decision: Decision::Done }
+}
+
+fn expire(record: Option<&Record>, now: Millis) -> Transition {
+    let Some(record) = record else {
+        return Transition::says(Decision::Keep);
+    };
+    if is_forgotten_by_age(record, now) {
+        return Transition { write: Write::Remove, events: Vec::new(), decision: Decision::Done };
+    }
+    match &record.body.state {
+        State::Succeeded { effect, result: Some(_), settled }
+            if now.since(record.changed_at) >= record.body.retention.replay_for_ms =>
+        {
+            let state = State::Succeeded { effect: *effect, result: None, settled: settled.clone() };
+            // Both clocks run from the end, so the time of the end stays.
+            let draft = Draft { changed: Stamp::Kept(record.changed_at), ..changed(record, state) };
+            Transition { write: Write::Put(Box::new(draft)), events: Vec::new(), decision: Decision::Done }
+        }
+        _ => Transition::says(Decision::Keep),
+    }
+}
+
+/// Whether the name means a new intent by now: everything is forgotten, or a guessed intent has run its time.
+fn intent_has_ended(record: &Record, policy: &Policy, now: Millis) -> bool {
+    let name = &record.body.name;
+    let guessed = name.key.origin() == KeyOrigin::Derived && !name.scope.is_named();
+    is_forgotten_by_age(record, now)
+        || (guessed && record.body.state.has_ended() && now.since(record.changed_at) >= policy.repeat_after_ms)
+}
+
+fn is_forgotten_by_age(record: &Record, now: Millis) -> bool {
+    let kept = record.body.retention.remember_for_ms.max(record.body.retention.replay_for_ms);
+    record.body.state.has_ended() && now.since(record.changed_at) >= kept
+}
+
+fn owner_is_lost(record: &Record, liveness: Liveness, now: Millis) -> bool {
+    match (liveness, &record.body.state) {
+        (Liveness::Alive, _) => false,
+        (Liveness::Lost, _) => true,
+        (Liveness::ByLease, State::Running { lease_ms, .. }) => now.since(record.changed_at) >= *lease_ms,
+        (Liveness::ByLease, _) => false,
+    }
+}
+
+fn owner_of(record: &Record) -> Owner {
+    match &record.body.state {
+        State::Running { owner, .. } | State::InDoubt { owner, .. } => owner.clone(),
+        State::Succeeded { .. } | State::Rejected { .. } => Owner::default(),
+    }
+}
+
+fn budget_left(record: &Record, policy: &Policy) -> bool {
+    record.body.tries <= policy.max_retries
+}
+
+/// The same record with another state, changed at the moment of the write.
+fn changed(record: &Record, state: State) -> Draft {
+    Draft {
+        created: Stamp::Kept(record.created_at),
+        sent: Stamp::Kept(record.sent_at),
+        changed: Stamp::OnWrite,
+        body: Body { state, ..record.body.clone() },
+    }
+}
+
+fn put_in_doubt(record: &Record, owner: Owner, decision: Decision) -> Transition {
+    let message = format!(
+        "the process that ran attempt {} (pid {} on {}) is gone; what it did is not known",
+        record.body.attempts, owner.process.pid, owner.host
+    );
+    let event = Event::new(record.intent, record.body.attempts, EventKind::InDoubt).with_note(message.as_str());
+    let state = State::InDoubt { owner, doubt: Doubt::new(DoubtCause::OwnerLost, message) };
+    Transition::put(changed(record, state), event, decision)
+}
+
+fn fresh(call: &Begin<'_>) -> Transition {
+    let body = Body {
+        name: call.name.clone(),
+        fingerprint: call.fingerprint,
+        generation: 1,
+        attempts: 1,
+        tries: 1,
+        rejections: 0,
+        token: call.token,
+        retention: call.policy.retention,
+        state: running(call),
+    };
+    let draft = Draft { created: Stamp::OnWrite, sent: Stamp::OnWrite, changed: Stamp::OnWrite, body };
+    start(draft, call, Because::Fresh)
+}
+
+/// The next attempt on a record that is there.
+fn execute(record: &Record, call: &Begin<'_>, because: Because) -> Transition {
+    let mut draft = changed(record, running(call));
+    draft.body.attempts = record.body.attempts.saturating_add(1);
+    draft.body.tries = record.body.tries.saturating_add(1);
+    draft.body.token = call.token;
+    draft.body.retention = call.policy.retention;
+    match because {
+        Because::Fresh | Because::NewGeneration => {
+            draft.created = Stamp::OnWrite;
+            draft.sent = Stamp::OnWrite;
+            draft.body.fingerprint = call.fingerprint;
+            draft.body.generation = record.body.generation.saturating_add(1);
+            draft.body.tries = 1;
+            draft.body.rejections = 0;
+        }
+        // A rejection made a new downstream key, which is used now for the first time.
+        Because::Rejected => draft.sent = Stamp::OnWrite,
+        // The downstream key is the same, and so is the time of its first use.
+        Because::Harmless | Because::ProbedNotHappened | Because::PersonChecked => {}
+    }
+    start(draft, call, because)
+}
+
+fn running(call: &Begin<'_>) -> State {
+    State::Running { owner: call.owner.clone(), lease_ms: call.policy.lease_ms }
+}
+
+fn start(draft: Draft, call: &Begin<'_>, because: Because) -> Transition {
+    let body = &draft.body;
+    let execute = Execute {
+        token: call.token,
+        attempt: body.attempts,
+        downstream_key: call.intent.downstream_key(body.generation, body.rejections),
+        because,
+    };
+    let event = Event::new(call.intent, body.attempts, EventKind::Began);
+    Transition::put(draft, event, Decision::Execute(execute))
+}

@@ -1,0 +1,38 @@
+//! Who runs an attempt, and how its life is judged.
+
+/// The process that runs an attempt, named so that no later process can be mistaken for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct ProcessId {
+    /// The boot of the machine: process numbers start again with each.
+    pub boot: [u8; 16],
+    /// The process-number namespace (a container has its own), as the kernel numbers it.
+    pub pid_namespace: u64,
+    /// The process number.
+    pub pid: u32,
+    /// When the process started, in the kernel's ticks since boot: process numbers wrap within minutes.
+    pub started_ticks: u64,
+}
+
+/// The owner of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Owner {
+    /// The process.
+    pub process: ProcessId,
+    /// The host it runs on.
+    pub host: String,
+}
+
+/// A random 128-bit token that names one attempt of one process and nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct AttemptToken(pub [u8; 16]);
+
+/// What can be seen of the owner of a running attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Liveness {
+    /// It lives.
+    Alive,
+    /// It is gone.
+    Lost,
+    /// It cannot be looked at from here: its lease decides.
+    ByLease,
+}
