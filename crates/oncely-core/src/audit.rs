@@ -65,15 +65,13 @@ pub enum EventKind {
     ResolvedRejected = 11,
     /// A person had the record forgotten.
     Forgotten = 12,
-    /// A key was reused for another payload.
-    Conflict = 13,
     /// A person had checked and let an attempt in doubt run again.
-    RetriedUnknown = 14,
+    RetriedUnknown = 13,
 }
 
 impl EventKind {
     /// All kinds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 13] = [
         Self::Began,
         Self::Succeeded,
         Self::Rejected,
@@ -86,7 +84,6 @@ impl EventKind {
         Self::ResolvedSucceeded,
         Self::ResolvedRejected,
         Self::Forgotten,
-        Self::Conflict,
         Self::RetriedUnknown,
     ];
 
@@ -105,7 +102,6 @@ impl EventKind {
             Self::ResolvedSucceeded => "resolved_succeeded",
             Self::ResolvedRejected => "resolved_rejected",
             Self::Forgotten => "forgotten",
-            Self::Conflict => "conflict",
             Self::RetriedUnknown => "retried_unknown",
         }
     }

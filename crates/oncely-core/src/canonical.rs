@@ -219,7 +219,11 @@ impl<'de> Visitor<'de> for NodeSeed {
     }
 
     fn visit_f64<E: de::Error>(self, v: f64) -> Result<Node<'de>, E> {
-        if v.is_finite() { Ok(Node::Float(v)) } else { Err(E::custom("a number beyond the range of a double")) }
+        if v.is_finite() {
+            Ok(Node::Float(v))
+        } else {
+            Err(E::custom("a number beyond the range of a double"))
+        }
     }
 
     fn visit_borrowed_str<E>(self, v: &'de str) -> Result<Node<'de>, E> {

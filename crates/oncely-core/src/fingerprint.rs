@@ -71,7 +71,16 @@ pub fn identify(explicit: Option<Key>, payload: &[u8], policy: &Policy) -> Resul
     if payload.len() > PAYLOAD_BYTES_MAX {
         return Err(PayloadError::TooLarge { len: payload.len() });
     }
-    let raw = Digest::of(payload);
+    identify_digested(explicit, payload, Digest::of(payload), policy)
+}
+
+/// The same for a caller that has the digest of the payload's bytes already.
+pub fn identify_digested(
+    explicit: Option<Key>,
+    payload: &[u8],
+    raw: Digest,
+    policy: &Policy,
+) -> Result<Identity, PayloadError> {
     let mut node = canonical::parse(payload)?;
     let chosen = if explicit.is_none() && !policy.key.is_empty() {
         Some(Digest::of(&select::pick(&node, &policy.key)?.to_canonical()))

@@ -51,7 +51,7 @@ pub use owner::{AttemptToken, Liveness, Owner, ProcessId};
 pub use policy::{Cost, Kind, Matching, Policy, WhenUnknown};
 pub use record::{Body, Draft, Millis, Record, Retention, Settled, Stamp, State, StateName, Version};
 pub use store::{
-    Change, Created, Filter, LogQuery, Page, PurgeReport, Replaced, Store, StoreError, StoreErrorKind, StoreFuture,
-    Stored, Wrote,
+    Change, Created, Filter, LogQuery, Page, PurgeReport, Replaced, Store, StoreError, StoreErrorKind,
+    StoreFuture, Stored, Wrote,
 };
 pub use tally::{Counter, Tally};

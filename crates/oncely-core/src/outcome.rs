@@ -86,6 +86,25 @@ pub enum Outcome {
     Unknown(Doubt),
 }
 
+impl Outcome {
+    /// It happened, and this is the result to replay. A result beyond the limit is not kept.
+    pub fn succeeded(effect: Effect, result: impl Into<Payload>) -> Self {
+        let result: Payload = result.into();
+        let kept = result.len() <= crate::limits::RESULT_BYTES_MAX;
+        Self::Succeeded { effect, result: kept.then_some(result) }
+    }
+
+    /// It is certain that nothing happened.
+    pub fn rejected(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Rejected(Failure::new(code, message))
+    }
+
+    /// It may have happened; what is known.
+    pub fn unknown(message: impl Into<String>) -> Self {
+        Self::Unknown(Doubt::new(DoubtCause::Reported, message))
+    }
+}
+
 /// Why an attempt was rejected: a code for programs, a message for people, and what a door wants back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {

@@ -55,7 +55,8 @@ pub struct Body {
     pub generation: u32,
     /// Attempts begun so far in all generations; the number of the latest.
     pub attempts: u32,
-    /// Attempts begun so far in this generation.
+    /// Attempts begun so far in this generation, less those that a probe or a person found not to have happened. More
+    /// than one above `rejections`: an attempt before the latest may have happened.
     pub tries: u32,
     /// Attempts of this generation that are certain not to have happened.
     pub rejections: u32,
@@ -160,10 +161,9 @@ impl std::str::FromStr for StateName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|s| s.as_str() == text)
-            .ok_or_else(|| format!("{text:?} is not a state; allowed: running, succeeded, rejected, in_doubt"))
+        Self::ALL.into_iter().find(|s| s.as_str() == text).ok_or_else(|| {
+            format!("{text:?} is not a state; allowed: running, succeeded, rejected, in_doubt")
+        })
     }
 }
 

@@ -26,7 +26,9 @@ impl Selector {
         };
         let path = path.map_err(|e| format!("{text:?}: {e}"))?;
         if !text.starts_with('/') && path.iter().any(String::is_empty) {
-            return Err(format!("{text:?} has an empty part; a JSON Pointer can name such a field: \"/a//b\""));
+            return Err(format!(
+                "{text:?} has an empty part; a JSON Pointer can name such a field: \"/a//b\""
+            ));
         }
         Ok(Self { path })
     }
@@ -50,7 +52,11 @@ fn unescape(part: &str) -> Result<String, String> {
             (_, true) => match chars.next() {
                 Some('0') => out.push('~'),
                 Some('1') => out.push('/'),
-                _ => return Err("in a JSON Pointer \"~\" is written \"~0\" and \"/\" within a name \"~1\"".into()),
+                _ => {
+                    return Err(
+                        "in a JSON Pointer \"~\" is written \"~0\" and \"/\" within a name \"~1\"".into()
+                    );
+                }
             },
             (c, false) => out.push(c),
         }
@@ -98,7 +104,10 @@ fn by_position(a: &[String], b: &[String]) -> std::cmp::Ordering {
     for (x, y) in a.iter().zip(b) {
         let order = match (number(x), number(y)) {
             (Some(m), Some(n)) => m.cmp(&n),
-            _ => x.cmp(y),
+            // Numbers before names: compared as text, "10", "1a" and "9" would go round in a circle.
+            (Some(_), None) => std::cmp::Ordering::Less,
+            (None, Some(_)) => std::cmp::Ordering::Greater,
+            (None, None) => x.cmp(y),
         };
         if order.is_ne() {
             return order;
@@ -109,7 +118,7 @@ fn by_position(a: &[String], b: &[String]) -> std::cmp::Ordering {
 
 #[cfg(test)]
 mod tests {
-    use super::{Selector, leave_out, pick};
+    use super::{Selector, by_position, leave_out, pick};
     use crate::canonical::{PayloadError, parse};
 
     fn selectors(list: &[&str]) -> Vec<Selector> {
@@ -152,6 +161,20 @@ mod tests {
         check_ignore(r#"{"a":1,"at":2}"#, &["at", "nothing.here"], r#"{"a":1}"#);
         check_ignore(r#"{"l":[0,1,2,3]}"#, &["l.1", "l.2"], r#"{"l":[0,3]}"#);
         check_ignore(r#"{"l":[{"t":1,"v":2}]}"#, &["/l/0/t"], r#"{"l":[{"v":2}]}"#);
+    }
+
+    #[test]
+    fn positions_are_in_one_order_whatever_the_names() {
+        let parts = ["9", "10", "1a", "a", "01", "+1", "", "2"].map(|p| vec![p.to_owned()]);
+        for a in &parts {
+            for b in &parts {
+                assert_eq!(by_position(a, b), by_position(b, a).reverse(), "{a:?} and {b:?}");
+                for c in &parts {
+                    let (ab, bc) = (by_position(a, b), by_position(b, c));
+                    assert!(ab.is_gt() || bc.is_gt() || by_position(a, c).is_le(), "{a:?}, {b:?}, {c:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -21,10 +21,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::audit::{Event, LoggedEvent};
-use crate::name::{IntentId, Namespace};
+use crate::name::{IntentId, Namespace, ToolName};
 use crate::owner::{Liveness, Owner};
 use crate::record::{Draft, Millis, Record, StateName, Version};
-use crate::tally::Tally;
+use crate::tally::{Counter, Tally};
 
 /// What store calls return: no runtime is assumed.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -258,8 +258,9 @@ pub trait Store: Send + Sync + 'static {
     /// Drops a bounded number of what is due, by the machine's rule.
     fn purge(&self, limit: usize) -> StoreFuture<'_, PurgeReport>;
 
-    /// Adds to counters; durable within a second, without delaying calls.
-    fn tally(&self, increments: Vec<Tally>);
+    /// Adds one call's increments to a tool's counters; durable within a second, without delaying calls. Called on
+    /// every call, also on replays from memory, so it must cost well under a microsecond.
+    fn tally(&self, namespace: &Namespace, tool: &ToolName, increments: &[(Counter, u64)]);
 
     /// Reads the counters.
     fn tallies(&self) -> StoreFuture<'_, Vec<Tally>>;

@@ -61,7 +61,7 @@ impl Counter {
     }
 }
 
-/// An increment to add, or a total read back.
+/// A total, as a store reads it back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tally {
     /// Whose.

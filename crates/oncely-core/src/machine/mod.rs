@@ -7,231 +7,19 @@
 //! > For one key, a side effect is never started a second time unless the first is known not to have happened, or the
 //! > tool's own policy says that starting it again is harmless.
 
+mod earlier;
+mod terms;
+
+pub use terms::{
+    Because, Begin, Decision, Execute, Finding, HaltReason, Input, Refusal, Transition, Verdict, Write,
+};
+
 use crate::audit::{Event, EventKind};
-use crate::fingerprint::Fingerprint;
-use crate::name::{DownstreamKey, IntentId, IntentName, KeyOrigin};
-use crate::outcome::{Doubt, DoubtCause, Effect, Failure, Outcome, Payload};
+use crate::name::KeyOrigin;
+use crate::outcome::{Doubt, DoubtCause, Outcome};
 use crate::owner::{AttemptToken, Liveness, Owner};
 use crate::policy::{Policy, WhenUnknown};
 use crate::record::{Body, Draft, Millis, Record, Settled, Stamp, State};
-
-/// What happens to a record.
-#[derive(Debug, Clone)]
-pub enum Input<'a> {
-    /// Somebody calls.
-    Begin(Begin<'a>),
-    /// An attempt ended.
-    Complete {
-        /// Which.
-        token: AttemptToken,
-        /// How.
-        outcome: Outcome,
-    },
-    /// The owner says that it lives.
-    Renew {
-        /// Of which attempt.
-        token: AttemptToken,
-    },
-    /// The probe was asked about the attempt in doubt.
-    Probed {
-        /// Which attempt was in doubt when the probe was asked.
-        doubted: AttemptToken,
-        /// What it found.
-        finding: Finding,
-        /// The call that asked, to run if it has not happened.
-        call: Begin<'a>,
-    },
-    /// A person settles a doubt.
-    Resolve {
-        /// Who.
-        by: &'a str,
-        /// What is true.
-        verdict: Verdict,
-        /// What can be seen of the owner, if the record says running.
-        liveness: Liveness,
-    },
-    /// A person has the record forgotten.
-    Forget {
-        /// Who.
-        by: &'a str,
-        /// What can be seen of the owner, if the record says running.
-        liveness: Liveness,
-    },
-    /// Time has passed.
-    Expire,
-}
-
-/// A call that wants to run.
-#[derive(Debug, Clone, Copy)]
-pub struct Begin<'a> {
-    /// The intent.
-    pub intent: IntentId,
-    /// Its full name.
-    pub name: &'a IntentName,
-    /// What the payload is.
-    pub fingerprint: Fingerprint,
-    /// Names the attempt that this call would be.
-    pub token: AttemptToken,
-    /// Who would run it.
-    pub owner: &'a Owner,
-    /// What can be seen of the owner of the record's running attempt, if there is one.
-    pub liveness: Liveness,
-    /// What the tool declares.
-    pub policy: &'a Policy,
-    /// A person has checked that an attempt in doubt did not happen, and wants it run: who.
-    pub checked_by: Option<&'a str>,
-}
-
-/// What a probe found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finding {
-    /// The effect has happened; its result, if the probe can tell.
-    Happened(Option<Payload>),
-    /// It has not.
-    NotHappened,
-    /// It cannot tell; why.
-    Unsure(String),
-}
-
-/// How a person settles a doubt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// It happened.
-    Succeeded {
-        /// What changed.
-        effect: Effect,
-        /// The result to replay from now on.
-        result: Option<Payload>,
-    },
-    /// It did not.
-    Rejected(Failure),
-}
-
-/// What to do and say about one input.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transition {
-    /// What to write.
-    pub write: Write,
-    /// What to log, in the same atomic step.
-    pub events: Vec<Event>,
-    /// What the caller is told once the write is durable.
-    pub decision: Decision,
-}
-
-/// What to write.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Write {
-    /// Nothing.
-    Nothing,
-    /// This, in place of what was read.
-    Put(Box<Draft>),
-    /// Remove the record.
-    Remove,
-}
-
-/// What the caller is told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
-    /// Run the effect, once the write is durable.
-    Execute(Execute),
-    /// The key was used for another payload; nothing runs.
-    Conflict,
-    /// An attempt is under way elsewhere: wait for it.
-    Wait,
-    /// Ask the tool's probe, then come back with [`Input::Probed`].
-    Probe,
-    /// The outcome is unknown; nothing runs.
-    Halt(HaltReason),
-    /// Answer with the stored result.
-    Replay,
-    /// Answer that it happened; the result is no longer kept.
-    ReplayWithoutResult,
-    /// Answer with the stored rejection: the retry budget is spent.
-    ReplayRejection,
-    /// The write changed the ground: step again with what is there now.
-    Again,
-    /// The end of the attempt is recorded (or was already).
-    Recorded,
-    /// The attempt is no longer the latest: its end changes nothing.
-    Superseded,
-    /// The lease is renewed.
-    Renewed,
-    /// The record was settled or removed as asked.
-    Done,
-    /// What was asked cannot be done in this state.
-    Refused(Refusal),
-    /// Nothing to do.
-    Keep,
-}
-
-/// Permission to run an effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Execute {
-    /// Names the attempt.
-    pub token: AttemptToken,
-    /// Its number, from 1, never reused.
-    pub attempt: u32,
-    /// The key for a downstream that de-duplicates.
-    pub downstream_key: DownstreamKey,
-    /// Why it may run.
-    pub because: Because,
-}
-
-/// Why an attempt may run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Because {
-    /// The intent is new.
-    Fresh,
-    /// The guessed intent of an earlier equal call has ended: this is a new one.
-    NewGeneration,
-    /// The attempt before certainly did not happen.
-    Rejected,
-    /// Starting it again is harmless by the tool's own policy.
-    Harmless,
-    /// The probe found that the attempt in doubt did not happen.
-    ProbedNotHappened,
-    /// A person checked.
-    PersonChecked,
-}
-
-/// Why an unknown outcome stops a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum HaltReason {
-    /// The tool's policy says so.
-    Policy,
-    /// The probe could not tell.
-    Unsure,
-    /// The downstream no longer remembers our key: a retry would not be harmless.
-    DownstreamForgot,
-    /// The retry budget is spent.
-    BudgetSpent,
-}
-
-/// Why a person's wish is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Refusal {
-    /// There is no such record.
-    NoRecord,
-    /// It is not in doubt: there is nothing to settle.
-    NotInDoubt,
-    /// An attempt is under way and its owner lives.
-    Running,
-}
-
-impl Transition {
-    fn says(decision: Decision) -> Self {
-        Self { write: Write::Nothing, events: Vec::new(), decision }
-    }
-
-    fn put(draft: Draft, event: Event, decision: Decision) -> Self {
-        Self { write: Write::Put(Box::new(draft)), events: vec![event], decision }
-    }
-
-    fn with_event(mut self, event: Event) -> Self {
-        self.events.push(event);
-        self
-    }
-}
 
 /// Decides. See the module's documentation.
 pub fn step(record: Option<&Record>, input: &Input<'_>, now: Millis) -> Transition {
@@ -271,7 +59,9 @@ fn begin(record: Option<&Record>, call: &Begin<'_>, now: Millis) -> Transition {
             Transition::says(Decision::Replay)
         }
         State::Succeeded { .. } => Transition::says(Decision::ReplayWithoutResult),
-        State::Rejected { .. } if budget_left(record, call.policy) => execute(record, call, Because::Rejected),
+        State::Rejected { .. } if budget_left(record, call.policy) => {
+            execute(record, call, Because::Rejected)
+        }
         State::Rejected { .. } => Transition::says(Decision::ReplayRejection),
     }
 }
@@ -303,7 +93,9 @@ fn probed(
     let Some(record) = record.filter(|r| r.body.token == doubted) else {
         return Transition::says(Decision::Again);
     };
-    if !matches!(record.body.state, State::InDoubt { .. }) || !record.body.fingerprint.matches(&call.fingerprint) {
+    if !matches!(record.body.state, State::InDoubt { .. })
+        || !record.body.fingerprint.matches(&call.fingerprint)
+    {
         return begin(Some(record), call, now);
     }
     let event = |kind| Event::new(record.intent, record.body.attempts, kind);
@@ -316,8 +108,9 @@ fn probed(
             };
             Transition::put(changed(record, state), event(EventKind::ProbeHappened), Decision::Again)
         }
-        Finding::NotHappened => execute(record, call, Because::ProbedNotHappened)
-            .with_event(event(EventKind::ProbeNotHappened)),
+        Finding::NotHappened => {
+            execute(record, call, Because::ProbedNotHappened).with_event(event(EventKind::ProbeNotHappened))
+        }
         Finding::Unsure(why) => Transition::says(Decision::Halt(HaltReason::Unsure))
             .with_event(event(EventKind::ProbeUnsure).with_note(why.as_str())),
     }
@@ -331,6 +124,11 @@ fn complete(record: Option<&Record>, token: AttemptToken, outcome: &Outcome) -> 
     if record.body.token != token {
         return Transition::says(Decision::Superseded)
             .with_event(event(EventKind::Superseded).with_note(superseded_note(outcome)));
+    }
+    if let Outcome::Rejected(failure) = outcome
+        && earlier::is_unsettled(record)
+    {
+        return earlier::rejected_after_doubt(record, failure);
     }
     let kind = match (&record.body.state, outcome) {
         (State::Running { .. }, Outcome::Succeeded { .. }) => EventKind::Succeeded,
@@ -387,7 +185,13 @@ fn renew(record: Option<&Record>, token: AttemptToken) -> Transition {
     }
 }
 
-fn resolve(record: Option<&Record>, by: &str, verdict: &Verdict, liveness: Liveness, now: Millis) -> Transition {
+fn resolve(
+    record: Option<&Record>,
+    by: &str,
+    verdict: &Verdict,
+    liveness: Liveness,
+    now: Millis,
+) -> Transition {
     let Some(record) = record else {
         return Transition::says(Decision::Refused(Refusal::NoRecord));
     };
@@ -409,7 +213,8 @@ fn resolve(record: Option<&Record>, by: &str, verdict: &Verdict, liveness: Liven
             EventKind::ResolvedSucceeded
         }
         Verdict::Rejected(failure) => {
-            draft.body.rejections += 1;
+            // The person speaks of the intent: no attempt so far has happened.
+            draft.body.rejections = record.body.tries;
             draft.body.state = State::Rejected { failure: failure.clone(), settled };
             EventKind::ResolvedRejected
         }
@@ -457,7 +262,9 @@ fn intent_has_ended(record: &Record, policy: &Policy, now: Millis) -> bool {
     let name = &record.body.name;
     let guessed = name.key.origin() == KeyOrigin::Derived && !name.scope.is_named();
     is_forgotten_by_age(record, now)
-        || (guessed && record.body.state.has_ended() && now.since(record.changed_at) >= policy.repeat_after_ms)
+        || (guessed
+            && record.body.state.has_ended()
+            && now.since(record.changed_at) >= policy.repeat_after_ms)
 }
 
 fn is_forgotten_by_age(record: &Record, now: Millis) -> bool {
@@ -500,7 +307,8 @@ fn put_in_doubt(record: &Record, owner: Owner, decision: Decision) -> Transition
         "the process that ran attempt {} (pid {} on {}) is gone; what it did is not known",
         record.body.attempts, owner.process.pid, owner.host
     );
-    let event = Event::new(record.intent, record.body.attempts, EventKind::InDoubt).with_note(message.as_str());
+    let event =
+        Event::new(record.intent, record.body.attempts, EventKind::InDoubt).with_note(message.as_str());
     let state = State::InDoubt { owner, doubt: Doubt::new(DoubtCause::OwnerLost, message) };
     Transition::put(changed(record, state), event, decision)
 }
@@ -540,7 +348,9 @@ fn execute(record: &Record, call: &Begin<'_>, because: Because) -> Transition {
         // A rejection made a new downstream key, which is used now for the first time.
         Because::Rejected => draft.sent = Stamp::OnWrite,
         // The downstream key is the same, and so is the time of its first use.
-        Because::Harmless | Because::ProbedNotHappened | Because::PersonChecked => {}
+        Because::Harmless => {}
+        // So too here; and what was found not to have happened casts no doubt on this attempt and costs no budget.
+        Because::ProbedNotHappened | Because::PersonChecked => draft.body.tries = record.body.rejections + 1,
     }
     start(draft, call, because)
 }
@@ -559,4 +369,19 @@ fn start(draft: Draft, call: &Begin<'_>, because: Because) -> Transition {
     };
     let event = Event::new(call.intent, body.attempts, EventKind::Began);
     Transition::put(draft, event, Decision::Execute(execute))
+}
+
+impl Transition {
+    fn says(decision: Decision) -> Self {
+        Self { write: Write::Nothing, events: Vec::new(), decision }
+    }
+
+    fn put(draft: Draft, event: Event, decision: Decision) -> Self {
+        Self { write: Write::Put(Box::new(draft)), events: vec![event], decision }
+    }
+
+    fn with_event(mut self, event: Event) -> Self {
+        self.events.push(event);
+        self
+    }
 }

@@ -1,0 +1,29 @@
+//! The proof with real processes: kills them, cuts their power, starves them, and counts their effects from outside.
+//!
+//! A map:
+//!
+//! - [`outside`]: the outside ledger, a process of its own that counts effects per key.
+//! - [`programs`]: where the binaries under test are; [`ledger`]: what a ledger says through its command line.
+//! - [`kills`]: many processes on one ledger, killed at random moments.
+//! - [`syscalls`]: one run, killed or failed at each of its system calls in turn.
+//! - [`cuts`]: power cuts under many writers, on the mounts of [`mounts`].
+//! - [`clock`]: one run whose wall clock is somewhere else.
+//! - [`rng`]: random numbers from a printed seed.
+//!
+//! Every driver is used twice: bounded by the tests, and at length by the `campaign` binary.
+
+pub mod clock;
+pub mod cuts;
+pub mod kills;
+pub mod ledger;
+pub mod mounts;
+pub mod outside;
+pub mod programs;
+pub mod rng;
+pub mod syscalls;
+
+/// What can go wrong in the harness itself, in words.
+pub type Trouble = Box<dyn std::error::Error + Send + Sync>;
+
+/// A result of the harness.
+pub type Checked<T> = Result<T, Trouble>;

@@ -1,0 +1,53 @@
+//! `kill -9` at random moments, through `oncely run`, several processes on one ledger; and the wrong ways to do it,
+//! which the same harness must catch.
+
+use oncely_campaign::Checked;
+use oncely_campaign::kills::{Phase, Plan, Report, run};
+use oncely_campaign::ledger::Runner;
+use oncely_campaign::outside::Outside;
+use oncely_campaign::programs::Programs;
+
+const PLAN: Plan = Plan { kills: 520, seed: 20_260_101, workers: 6 };
+
+fn campaign_against(runner: impl Fn(&Programs, &std::path::Path) -> Runner, plan: Plan) -> Checked<Report> {
+    let programs = Programs::find()?;
+    let directory = tempfile::tempdir()?;
+    let outside = Outside::start(&programs, directory.path())?;
+    let report = run(&programs, &runner(&programs, directory.path()), &outside, plan)?;
+    println!("seed {}: {report:#?}", plan.seed);
+    Ok(report)
+}
+
+fn careless(way: &str) -> Checked<Report> {
+    let runner = |programs: &Programs, directory: &std::path::Path| Runner {
+        program: programs.careless.clone(),
+        store: format!("{way}:{}", directory.display()),
+    };
+    campaign_against(runner, Plan { kills: 120, ..PLAN })
+}
+
+#[test]
+fn no_kill_makes_an_effect_happen_twice_or_be_forgotten() {
+    let report = campaign_against(|programs, dir| Runner::oncely(programs, &dir.join("ledger.db")), PLAN).unwrap();
+    assert!(report.broken.is_empty(), "{:#?}", report.broken);
+    assert!(report.landed() >= 500, "only {} kills landed", report.landed());
+    assert_eq!(report.double_effects, 0);
+    // A campaign whose kills all land in one place proves little.
+    for phase in [Phase::BeforeTheClaim, Phase::BeforeTheEffect, Phase::AfterTheEffect] {
+        assert!(report.kills.get(&phase).is_some_and(|n| *n > 0), "no kill landed {phase:?}");
+    }
+    assert!(report.in_doubt_with_effect > 0 && report.in_doubt_with_effect < report.in_doubt);
+    assert!(report.compared > 100);
+}
+
+#[test]
+fn a_result_that_is_recorded_after_the_effect_is_caught() {
+    let report = careless("record-after").unwrap();
+    assert!(report.double_effects > 0, "the harness is blind");
+}
+
+#[test]
+fn a_claim_that_is_run_again_when_its_owner_is_dead_is_caught() {
+    let report = careless("rerun").unwrap();
+    assert!(report.double_effects > 0, "the harness is blind");
+}

@@ -1,0 +1,35 @@
+//! Power cuts on a loop-mounted disk: what was acknowledged is there afterwards; and a ledger that syncs too little,
+//! which the same harness must catch.
+
+use oncely_campaign::Checked;
+use oncely_campaign::cuts::{Plan, Report, Way, run};
+use oncely_campaign::programs::{Privilege, Programs, privileged};
+
+const SEED: u64 = 20_260_102;
+
+fn cut(cuts: u64, way: Way) -> Checked<Option<Report>> {
+    if privileged("power cuts", &["mkfs.ext4", "mount", "umount", "python3"])? == Privilege::Skipped {
+        return Ok(None);
+    }
+    let directory = tempfile::tempdir()?;
+    let report = run(&Programs::find()?, directory.path(), Plan { cuts, seed: SEED, way })?;
+    println!(
+        "seed {SEED}: {} cuts ({} while opening), {} claims and {} ends acknowledged, {} lost",
+        report.cuts, report.cuts_while_opening, report.claims, report.ends, report.lost
+    );
+    Ok(Some(report))
+}
+
+#[test]
+fn no_power_cut_loses_what_was_acknowledged() {
+    let Some(report) = cut(100, Way::Oncely).unwrap() else { return };
+    assert!(report.broken.is_empty(), "{:#?}", report.broken);
+    assert_eq!(report.cuts, 100);
+    assert!(report.claims > 1_000 && report.ends > 1_000, "hardly anything was written: {report:?}");
+}
+
+#[test]
+fn a_ledger_that_does_not_sync_each_commit_is_caught() {
+    let Some(report) = cut(10, Way::Normal).unwrap() else { return };
+    assert!(report.lost > 0, "the harness is blind: {report:?}");
+}

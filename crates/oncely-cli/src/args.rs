@@ -1,0 +1,73 @@
+//! What was said on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::commands;
+
+/// Makes any command line safe to retry.
+///
+/// A timeout does not prove that nothing happened. oncely remembers each intent durably before it acts, replays the
+/// first result to duplicates, refuses a key reused for something else, and says "unknown" where others guess.
+#[derive(Debug, Parser)]
+#[command(name = "oncely", version, propagate_version = true, max_term_width = 100)]
+pub struct Cli {
+    /// What holds for every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What holds for every command.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// The ledger: sqlite:PATH, a path, or memory: [default: the policy file's, else a file in the user's state
+    /// directory]
+    #[arg(long, global = true, env = "ONCELY_STORE", value_name = "URL", hide_env_values = true)]
+    pub store: Option<String>,
+    /// The policy file [default: oncely.toml, found upward from the working directory]
+    #[arg(long, global = true, env = "ONCELY_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The tenant; nothing crosses it [default: the policy file's, else "default"]
+    #[arg(long, global = true, env = "ONCELY_NAMESPACE", value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Print JSON instead of text
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command once per intent; replay its result to duplicates
+    Run(commands::run::RunArgs),
+    /// List what is remembered
+    Ls(commands::ls::LsArgs),
+    /// Show one record: its state, attempts, audit trail and result
+    Show(commands::show::ShowArgs),
+    /// Print the audit log
+    Log(commands::log::LogArgs),
+    /// Count calls, executions and duplicates prevented
+    Stats(commands::stats::StatsArgs),
+    /// Settle an unknown outcome: it happened, or it did not
+    Resolve(commands::resolve::ResolveArgs),
+    /// Forget a record: its key is new again
+    Forget(commands::forget::ForgetArgs),
+    /// Drop what is past its retention
+    Purge(commands::purge::PurgeArgs),
+    /// Print the key, fingerprint and id that a call would have
+    Key(commands::key::KeyArgs),
+    /// Check the policy file: what each tool declares and what it leaves out
+    Check(commands::check::CheckArgs),
+    /// Examine the ledger and the surroundings
+    Doctor(commands::doctor::DoctorArgs),
+    /// Watch a flaky payment service and a retrying agent, with and without oncely
+    Demo(commands::demo::DemoArgs),
+    /// Print shell completions
+    Completions(commands::generate::CompletionsArgs),
+    /// Print or write the manual pages
+    Man(commands::generate::ManArgs),
+}

@@ -1,0 +1,159 @@
+//! `oncely ls`: lists what is remembered.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use oncely::policy_file::parse_duration;
+use oncely_core::limits::PAGE_MAX;
+use oncely_core::{Filter, Millis, StateName, Store};
+
+use super::view::{RecordView, state_now};
+use crate::args::Global;
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::output::{self, Clock, Reader, Tone};
+
+/// List what is remembered, oldest first
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// Only this state: running, succeeded, rejected or in_doubt
+    #[arg(long, value_name = "STATE")]
+    state: Option<StateName>,
+    /// Only tools that match; * stands for any characters
+    #[arg(long, value_name = "GLOB")]
+    tool: Option<String>,
+    /// Only this scope
+    #[arg(long)]
+    scope: Option<String>,
+    /// Only this key
+    #[arg(long)]
+    key: Option<String>,
+    /// Only what last changed longer ago than this
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    older_than: Option<u64>,
+    /// Only what changed within this time
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    newer_than: Option<u64>,
+    /// At most this many
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    limit: usize,
+    /// Everything that matches
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+    /// Every namespace, not just the current one
+    #[arg(long)]
+    all_namespaces: bool,
+}
+
+/// Runs the command.
+pub(crate) async fn run(global: &Global, args: LsArgs) -> Result<ExitCode, Failure> {
+    let context = Context::load(global)?;
+    let oncely = context.open().await?;
+    let store = &**oncely.store();
+    let filter = filter(&args, &context, store.now().await?);
+    let mut listing = Listing::new(global, &args);
+    for recorded in recorded_states(args.state) {
+        let filter = Filter { state: recorded, ..filter.clone() };
+        if listing.list(store, filter, args.state).await? == Reader::Gone {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    listing.finish();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn filter(args: &LsArgs, context: &Context, now: Millis) -> Filter {
+    let ago = |ms: u64| Millis(now.0.saturating_sub(ms));
+    Filter {
+        namespace: (!args.all_namespaces).then(|| context.namespace.clone()),
+        state: None,
+        tool: args.tool.clone(),
+        scope: args.scope.clone(),
+        key: args.key.clone(),
+        id_prefix: None,
+        changed_since: args.newer_than.map(ago),
+        changed_before: args.older_than.map(ago),
+    }
+}
+
+/// The states that the ledger may have written for a state asked for: a running attempt whose owner is gone is in
+/// doubt, whether or not somebody has found that out yet.
+fn recorded_states(asked: Option<StateName>) -> Vec<Option<StateName>> {
+    match asked {
+        Some(StateName::InDoubt) => vec![Some(StateName::InDoubt), Some(StateName::Running)],
+        other => vec![other],
+    }
+}
+
+/// What has been listed so far.
+struct Listing {
+    left: usize,
+    more: bool,
+    rows: Option<comfy_table::Table>,
+}
+
+impl Listing {
+    fn new(global: &Global, args: &LsArgs) -> Self {
+        let columns = ["ID", "STATE", "TOOL", "KEY", "SCOPE", "ATTEMPTS", "AGE", "EFFECT/WHY"];
+        let rows = (!output::wants_json(global.json)).then(|| output::table(&columns));
+        Self { left: if args.all { usize::MAX } else { args.limit }, more: false, rows }
+    }
+
+    async fn list(
+        &mut self,
+        store: &dyn Store,
+        filter: Filter,
+        asked: Option<StateName>,
+    ) -> Result<Reader, Failure> {
+        let mut from = 0;
+        loop {
+            let page = store.scan(filter.clone(), from, PAGE_MAX).await?;
+            let clock = Clock::reading(page.now);
+            for stored in &page.items {
+                let state = state_now(store, stored);
+                if asked.is_some_and(|asked| asked != state) {
+                    continue;
+                }
+                if self.left == 0 {
+                    self.more = true;
+                    return Ok(Reader::There);
+                }
+                self.left -= 1;
+                if self.add(&RecordView::of(store, stored, &clock), state)? == Reader::Gone {
+                    return Ok(Reader::Gone);
+                }
+            }
+            match page.next {
+                Some(next) => from = next,
+                None => return Ok(Reader::There),
+            }
+        }
+    }
+
+    fn add(&mut self, view: &RecordView, state: StateName) -> Result<Reader, Failure> {
+        let Some(rows) = &mut self.rows else { return output::stream_json(view) };
+        rows.add_row([
+            output::cell(Tone::Plain, view.short_id()),
+            output::cell(output::tone_of(state), view.state),
+            output::cell(Tone::Plain, &view.name.tool),
+            output::cell(Tone::Plain, &view.name.key_short()),
+            output::cell(Tone::Dim, view.name.scope.as_deref().unwrap_or("-")),
+            output::cell(Tone::Plain, &view.attempts.to_string()),
+            output::cell(Tone::Dim, &output::age(view.age_ms)),
+            output::cell(Tone::Plain, &view.effect_or_why()),
+        ]);
+        Ok(Reader::There)
+    }
+
+    fn finish(self) {
+        let Some(rows) = self.rows else { return };
+        if rows.is_empty() {
+            output::say("nothing is remembered that matches");
+        } else {
+            output::print_table(&rows);
+        }
+        if self.more {
+            output::say("there is more: --limit N, or --all");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Runs the command of a call under the ledger's protection.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use oncely::{Attempt, AttemptInfo, Begun, Call, Execution, Finding, Oncely, Outcome, Probe};
+use oncely_core::name::hex;
+use oncely::policy_file::CheckCommand;
+use oncely_core::{AttemptToken, Failure as Rejection, IntentId, IntentName, State};
+use oncely_doors::command::child::{self, Ended, Live, PassedSignals, Plan};
+use oncely_doors::command::{
+    ATTEMPT_VARIABLE, DOWNSTREAM_KEY_PLACE, DOWNSTREAM_KEY_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE, classify, orphans,
+    probe,
+};
+
+use super::{Prepared, report};
+use crate::exit::{self, Failure};
+use crate::output::Spinner;
+
+/// How long the end of a command is tried to be recorded when the ledger fails, before we give up and exit.
+const DRAIN: Duration = Duration::from_secs(30);
+/// How long a call waits silently before it says what it waits for.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// Runs the command unless an earlier call answers for it.
+pub async fn run(oncely: Oncely, mut prepared: Prepared) -> Result<ExitCode, Failure> {
+    let mut signals = catch_signals()?;
+    let name = oncely.name_of(&prepared.call)?;
+    let intent = name.intent_id();
+    prepared.call.probe = prepared.check.as_ref().map(|check| probe_of(&oncely, name, check));
+    if prepared.call.checked_by.is_some() {
+        refuse_while_it_still_runs(&oncely, intent).await?;
+    }
+    let begun = tokio::select! {
+        biased;
+        begun = begin_with_spinner(&oncely, &prepared.call, intent) => begun?,
+        // Nothing runs yet: ending the waiter ends only the waiter.
+        signal = signals.next() => {
+            let _ = oncely.store().flush().await;
+            return Ok(ExitCode::from(128 + signal as u8));
+        }
+    };
+    let code = match begun {
+        Begun::Answered(answer) => report::answered(&answer, prepared.json),
+        Begun::Run(attempt) => execute(&oncely, attempt, prepared, signals).await,
+    };
+    oncely.drain(DRAIN).await;
+    // Counters that are lost with a failing ledger are no reason to change what the command answered.
+    let _ = oncely.store().flush().await;
+    Ok(code)
+}
+
+/// Runs a command that changes nothing: it is neither recorded nor replayed.
+pub async fn run_read(prepared: Prepared) -> Result<ExitCode, Failure> {
+    let mut signals = catch_signals()?;
+    let plan = plan_of(&prepared, Vec::new(), prepared.argv.clone());
+    let ended = match child::start(&plan) {
+        Ok(running) => running.attend(&plan, &mut signals).await,
+        Err(error) => {
+            let (code, message) = not_started(&prepared.argv, &error);
+            return Err(Failure::new(code, "SPAWN_FAILED", message));
+        }
+    };
+    let ended = ended.map_err(|e| Failure::internal(format!("the command's end could not be awaited: {e}")))?;
+    Ok(report::read(&ended, prepared.json))
+}
+
+fn catch_signals() -> Result<PassedSignals, Failure> {
+    PassedSignals::catch().map_err(|e| Failure::internal(format!("signals cannot be caught: {e}; nothing ran")))
+}
+
+async fn begin_with_spinner(oncely: &Oncely, call: &Call, intent: IntentId) -> Result<Begun, Failure> {
+    let mut begin = std::pin::pin!(oncely.begin(call));
+    tokio::select! {
+        biased;
+        begun = &mut begin => return Ok(begun?),
+        () = tokio::time::sleep(QUIET) => {}
+    }
+    let stored = oncely.store().load(intent).await.ok().flatten();
+    let spinner = stored.and_then(|stored| match &stored.record.body.state {
+        State::Running { owner, .. } => Some(Spinner::start(&format!(
+            "waiting for attempt {} of {} (pid {} on {})",
+            stored.record.body.attempts,
+            stored.record.body.name.tool.as_str(),
+            owner.process.pid,
+            owner.host
+        ))),
+        _ => None,
+    });
+    let begun = begin.await;
+    drop(spinner);
+    Ok(begun?)
+}
+
+async fn execute(oncely: &Oncely, attempt: Attempt, mut prepared: Prepared, signals: PassedSignals) -> ExitCode {
+    let seen: Arc<Mutex<Option<Ended>>> = Arc::default();
+    let json = prepared.json;
+    let (record, probe) = (attempt.info().clone(), prepared.call.probe.take());
+    let keep = seen.clone();
+    let effect = move |info: AttemptInfo| run_child(info, prepared, signals, keep);
+    let execution: Execution = oncely.execute(attempt, probe, effect).await;
+    let ended = seen.lock().ok().and_then(|mut seen| seen.take());
+    report::executed(&execution, &record, ended.as_ref(), json)
+}
+
+async fn run_child(
+    info: AttemptInfo,
+    prepared: Prepared,
+    mut signals: PassedSignals,
+    keep: Arc<Mutex<Option<Ended>>>,
+) -> Outcome {
+    let downstream = info.downstream_key().to_string();
+    let argv = prepared.argv.iter().map(|arg| fill(arg, &downstream)).collect();
+    let plan = plan_of(&prepared, variables(&info), argv);
+    let running = match child::start(&plan) {
+        Ok(running) => running,
+        Err(error) => {
+            let (_, message) = not_started(&prepared.argv, &error);
+            return Outcome::Rejected(Rejection::new("SPAWN_FAILED", message));
+        }
+    };
+    match running.attend(&plan, &mut signals).await {
+        Ok(ended) => {
+            let outcome = classify::outcome(&ended, &prepared.rules);
+            if let Ok(mut keep) = keep.lock() {
+                *keep = Some(ended);
+            }
+            outcome
+        }
+        Err(error) => Outcome::unknown(format!("the command's end could not be awaited: {error}")),
+    }
+}
+
+fn plan_of(prepared: &Prepared, env: Vec<(String, String)>, argv: Vec<OsString>) -> Plan {
+    Plan {
+        argv,
+        env,
+        stdin: prepared.stdin.clone(),
+        timeout: prepared.timeout,
+        stdout: if prepared.json { Live::Held } else { Live::PassedOn },
+    }
+}
+
+fn variables(info: &AttemptInfo) -> Vec<(String, String)> {
+    vec![
+        (KEY_VARIABLE.into(), info.name().key.as_str().into()),
+        (ATTEMPT_VARIABLE.into(), info.number().to_string()),
+        (DOWNSTREAM_KEY_VARIABLE.into(), info.downstream_key().to_string()),
+        (TOKEN_VARIABLE.into(), hex(&info.token().0)),
+    ]
+}
+
+/// Puts the downstream key in its place in an argument.
+fn fill(argument: &OsString, downstream_key: &str) -> OsString {
+    let place = DOWNSTREAM_KEY_PLACE.as_bytes();
+    let bytes = argument.as_bytes();
+    let mut filled = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some(at) = rest.windows(place.len()).position(|window| window == place) {
+        filled.extend_from_slice(&rest[..at]);
+        filled.extend_from_slice(downstream_key.as_bytes());
+        rest = &rest[at + place.len()..];
+    }
+    filled.extend_from_slice(rest);
+    OsString::from_vec(filled)
+}
+
+/// The exit code and words for a command that could not be started, as a shell has them.
+fn not_started(argv: &[OsString], error: &io::Error) -> (u8, String) {
+    let program = argv.first().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
+    let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+    (code, format!("{program:?} could not be started: {error}; nothing happened"))
+}
+
+/// Asks the check command, unless what the attempt in doubt started is still at work: then nobody can tell.
+fn probe_of(oncely: &Oncely, name: IntentName, check: &CheckCommand) -> Probe {
+    let (oncely, check) = (oncely.clone(), check.clone());
+    Arc::new(move || {
+        let (oncely, name, check) = (oncely.clone(), name.clone(), check.clone());
+        Box::pin(async move {
+            let intent = name.intent_id();
+            let stored = oncely.store().load(intent).await.ok().flatten();
+            let (generation, rejections) =
+                stored.map_or((1, 0), |s| (s.record.body.generation, s.record.body.rejections));
+            let downstream_key = intent.downstream_key(generation, rejections).to_string();
+            let argv = check_argv(&check, name.key.as_str(), &downstream_key);
+            let env = vec![
+                (KEY_VARIABLE.to_owned(), name.key.as_str().to_owned()),
+                (DOWNSTREAM_KEY_VARIABLE.to_owned(), downstream_key),
+            ];
+            let finding = probe::ask(&argv, &env).await;
+            match (&finding, still_running(&oncely, intent).await) {
+                (Finding::NotHappened, Some((_, pid))) => {
+                    Finding::Unsure(format!("what the attempt started is still running as pid {pid}"))
+                }
+                _ => finding,
+            }
+        })
+    })
+}
+
+/// The check's arguments. Nothing is put into a shell's text: there the environment carries the keys.
+fn check_argv(check: &CheckCommand, key: &str, downstream_key: &str) -> Vec<OsString> {
+    match check {
+        CheckCommand::Shell(line) => ["sh", "-c", line].iter().map(OsString::from).collect(),
+        CheckCommand::Argv(argv) => argv
+            .iter()
+            .map(|arg| arg.replace("{key}", key).replace(DOWNSTREAM_KEY_PLACE, downstream_key).into())
+            .collect(),
+    }
+}
+
+/// The attempt of a record whose runner is gone but whose command lives on.
+async fn still_running(oncely: &Oncely, intent: IntentId) -> Option<(u32, u32)> {
+    let stored = oncely.store().load(intent).await.ok().flatten()?;
+    let token: AttemptToken = stored.record.body.token;
+    let pid = tokio::task::spawn_blocking(move || orphans::find(token)).await.ok().flatten()?;
+    Some((stored.record.body.attempts, pid))
+}
+
+async fn refuse_while_it_still_runs(oncely: &Oncely, intent: IntentId) -> Result<(), Failure> {
+    let Some(stored) = oncely.store().load(intent).await? else { return Ok(()) };
+    if stored.record.body.state.has_ended() {
+        return Ok(());
+    }
+    match still_running(oncely, intent).await {
+        Some((attempt, pid)) => Err(Failure::new(
+            exit::UNKNOWN,
+            "OUTCOME_UNKNOWN",
+            format!(
+                "what attempt {attempt} started is still running as pid {pid}; nothing ran. Wait for its end or stop \
+                 it, check, then try again"
+            ),
+        )
+        .with_fix(format!("kill {pid}"))),
+        None => Ok(()),
+    }
+}
+

@@ -1,0 +1,99 @@
+//! Where things are: the policy file, the ledger, the namespace, and who is asking.
+
+use std::path::PathBuf;
+
+use oncely::Oncely;
+use oncely::policy_file::PolicyFile;
+use oncely_core::Namespace;
+
+use crate::args::Global;
+use crate::exit::Failure;
+
+/// Everything that a command needs to begin.
+pub struct Context {
+    /// What tools declare.
+    pub policy: PolicyFile,
+    /// The policy file that was read, if any.
+    pub policy_path: Option<PathBuf>,
+    /// The tenant.
+    pub namespace: Namespace,
+    /// The ledger's address.
+    pub store_url: String,
+    /// Where that address came from, for people.
+    pub store_from: &'static str,
+}
+
+impl Context {
+    /// Reads the policy file and works out the rest; opens nothing.
+    pub fn load(global: &Global) -> Result<Self, Failure> {
+        let directory = std::env::current_dir()
+            .map_err(|e| Failure::usage(format!("the working directory cannot be read: {e}; nothing ran")))?;
+        let policy_path = match &global.config {
+            Some(path) => Some(path.clone()),
+            None => PolicyFile::find(&directory).map(trusted).transpose()?,
+        };
+        let policy = match &policy_path {
+            Some(path) => PolicyFile::load(path).map_err(|e| Failure::usage(format!("{e}\nnothing ran")))?,
+            None => PolicyFile::empty(),
+        };
+        let namespace = match global.namespace.as_deref().or(policy.namespace()) {
+            Some(name) => Namespace::parse(name).map_err(|e| Failure::usage(format!("{e}; nothing ran")))?,
+            None => Namespace::default(),
+        };
+        let (store_url, store_from) = match (&global.store, policy.store()) {
+            (Some(url), _) => (url.clone(), "--store or ONCELY_STORE"),
+            (None, Some(url)) => (url.to_owned(), "the policy file"),
+            (None, None) => (default_store()?, "the default"),
+        };
+        Ok(Self { policy, policy_path, namespace, store_url, store_from })
+    }
+
+    /// Opens the ledger.
+    pub async fn open(&self) -> Result<Oncely, Failure> {
+        Ok(Oncely::new(oncely_store::open(&self.store_url).await?))
+    }
+}
+
+/// A policy file can name commands to run, so one that was merely found has to be ours or the system's.
+fn trusted(path: PathBuf) -> Result<PathBuf, Failure> {
+    use std::os::unix::fs::MetadataExt;
+    let owner = std::fs::metadata(&path)
+        .map_err(|e| Failure::usage(format!("{} cannot be read: {e}; nothing ran", path.display())))?
+        .uid();
+    if owner == 0 || owner == rustix::process::getuid().as_raw() {
+        return Ok(path);
+    }
+    Err(Failure::usage(format!(
+        "{} belongs to another user (uid {owner}) and is not trusted; nothing ran. If you mean it, name it: --config {}",
+        path.display(),
+        path.display()
+    )))
+}
+
+/// A file in the user's state directory, after the XDG base directory specification.
+fn default_store() -> Result<String, Failure> {
+    let state = variable("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".local/state")));
+    match state {
+        Some(state) => Ok(format!("sqlite:{}", state.join("oncely/ledger.db").display())),
+        None => Err(Failure::usage(
+            "no place for the ledger: neither HOME nor XDG_STATE_HOME is set; nothing ran. Name one with --store PATH",
+        )),
+    }
+}
+
+/// The person or service that asks, for the audit log.
+pub fn actor() -> String {
+    let user = variable("SUDO_USER").or_else(|| variable("USER")).or_else(|| variable("LOGNAME"));
+    let user = user.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{user}@{host}")
+}
+
+/// A set and not empty environment variable. This crate is the one that may ask.
+#[allow(clippy::disallowed_methods)]
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}

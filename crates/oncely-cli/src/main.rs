@@ -1,0 +1,59 @@
+//! `oncely`: makes any command line safe to retry. The only crate that reads arguments and the environment, or prints.
+
+// Nothing is exported from a binary: `pub` here means the rest of the program.
+#![allow(unreachable_pub)]
+
+mod args;
+mod commands;
+mod context;
+mod exit;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::exit::Failure;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return exit::of_usage(&error),
+    };
+    let json = cli.global.json;
+    match run(cli) {
+        Ok(code) => code,
+        Err(failure) => output::print_failure(&failure, json),
+    }
+}
+
+fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let global = cli.global;
+    // One thread is enough for a command, and starts faster than a pool.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::internal(format!("the runtime could not be started: {e}")))?;
+    let done = runtime.block_on(async {
+        match cli.command {
+            Command::Run(args) => commands::run::run(&global, args).await,
+            Command::Ls(args) => commands::ls::run(&global, args).await,
+            Command::Show(args) => commands::show::run(&global, args).await,
+            Command::Log(args) => commands::log::run(&global, args).await,
+            Command::Stats(args) => commands::stats::run(&global, args).await,
+            Command::Resolve(args) => commands::resolve::run(&global, args).await,
+            Command::Forget(args) => commands::forget::run(&global, args).await,
+            Command::Purge(args) => commands::purge::run(&global, args).await,
+            Command::Key(args) => commands::key::run(&global, args).await,
+            Command::Check(args) => commands::check::run(&global, args).await,
+            Command::Doctor(args) => commands::doctor::run(&global, args).await,
+            Command::Demo(args) => commands::demo::run(&global, args).await,
+            Command::Completions(args) => commands::generate::completions(&args),
+            Command::Man(args) => commands::generate::man(&args),
+        }
+    });
+    // A read of standard input that nobody waits for any more must not keep the process.
+    runtime.shutdown_background();
+    done
+}

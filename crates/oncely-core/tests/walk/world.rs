@@ -1,0 +1,389 @@
+//! The abstract world of the walk: one record, the attempts that were started, and what each really did.
+
+use oncely_core::machine::{Begin, Decision, Finding, Input, Transition, Verdict, Write};
+use oncely_core::{
+    AttemptToken, Digest, Doubt, DoubtCause, DownstreamKey, Effect, Failure, Fingerprint, IntentName, Key,
+    Liveness, Millis, Namespace, Outcome, Owner, Policy, Record, Retention, Scope, State, ToolName, Version,
+    WhenUnknown,
+};
+
+/// The machine, or one with a fault.
+pub(crate) type Step = fn(Option<&Record>, &Input<'_>, Millis) -> Transition;
+
+/// Durations that lie one tick apart, so that every order of their ends is walked.
+pub(crate) const LEASE: u64 = 1;
+pub(crate) const FORWARDS: u64 = 2;
+pub(crate) const REPEAT: u64 = 3;
+pub(crate) const REPLAY: u64 = 4;
+pub(crate) const REMEMBER: u64 = 5;
+
+/// What an attempt did to the world outside, whatever it said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    NotYet,
+    Happened,
+    Never,
+}
+
+/// What an attempt has said of itself so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Said {
+    Nothing,
+    Succeeded,
+    Rejected,
+    Unknown,
+}
+
+/// An attempt that the machine let run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempt {
+    /// How often the record had been removed when it started: another life is another intent.
+    pub(crate) life: u64,
+    pub(crate) generation: u32,
+    pub(crate) key: DownstreamKey,
+    pub(crate) started: Millis,
+    pub(crate) fate: Fate,
+    /// Whether it can still act: its process lives, or its request is still on the way.
+    pub(crate) acting: bool,
+    pub(crate) said: Said,
+    /// A person or a probe found, truly at that time, that it had not happened.
+    pub(crate) cleared: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) now: Millis,
+    pub(crate) life: u64,
+    pub(crate) record: Option<Record>,
+    pub(crate) attempts: Vec<Attempt>,
+}
+
+/// One thing that can happen next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Move {
+    Begin {
+        policy: usize,
+        same_payload: bool,
+        liveness: Liveness,
+        checked: bool,
+    },
+    Complete {
+        attempt: usize,
+        said: Said,
+    },
+    Renew {
+        attempt: usize,
+    },
+    Probed {
+        policy: usize,
+        doubted: usize,
+        found: Found,
+    },
+    Resolve {
+        happened: bool,
+        liveness: Liveness,
+    },
+    Forget {
+        liveness: Liveness,
+    },
+    Expire,
+    /// The effect of an attempt reaches the world.
+    Act {
+        attempt: usize,
+    },
+    /// An attempt's process dies: it does nothing more and says nothing more.
+    Crash {
+        attempt: usize,
+    },
+    /// Time passes.
+    Tick {
+        ms: u64,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    Happened,
+    NotHappened,
+    Unsure,
+}
+
+/// What stays the same during one walk.
+pub(crate) struct Setup {
+    pub(crate) name: IntentName,
+    pub(crate) policies: Vec<Policy>,
+    pub(crate) owner: Owner,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum KeyKind {
+    Explicit,
+    Derived,
+    DerivedInScope,
+}
+
+impl Setup {
+    pub(crate) fn new(kind: KeyKind, policies: Vec<Policy>) -> Self {
+        let name = IntentName {
+            namespace: Namespace::default(),
+            scope: if kind == KeyKind::DerivedInScope { Scope::parse("s").unwrap() } else { Scope::none() },
+            tool: ToolName::parse("t").unwrap(),
+            key: if kind == KeyKind::Explicit { Key::explicit("k").unwrap() } else { Key::derived(&[7; 32]) },
+        };
+        Self { name, policies, owner: Owner::default() }
+    }
+}
+
+/// A policy with the walk's durations.
+pub(crate) fn policy(
+    when_unknown: WhenUnknown,
+    idempotent: bool,
+    forwards_key_for_ms: Option<u64>,
+) -> Policy {
+    Policy {
+        when_unknown,
+        idempotent,
+        forwards_key_for_ms,
+        max_retries: 2,
+        retention: Retention { replay_for_ms: REPLAY, remember_for_ms: REMEMBER },
+        repeat_after_ms: REPEAT,
+        lease_ms: LEASE,
+        ..Policy::default()
+    }
+}
+
+pub(crate) fn token(attempt: usize) -> AttemptToken {
+    AttemptToken([attempt as u8 + 1; 16])
+}
+
+pub(crate) fn fingerprint(same: bool) -> Fingerprint {
+    let digest = Digest([u8::from(same); 32]);
+    Fingerprint { canonical: digest, raw: digest }
+}
+
+impl World {
+    pub(crate) fn empty() -> Self {
+        Self { now: Millis(1_000), life: 0, record: None, attempts: Vec::new() }
+    }
+
+    /// The attempts that belong to the intent that the record now means.
+    pub(crate) fn current(&self) -> impl Iterator<Item = &Attempt> {
+        let generation = self.record.as_ref().map(|r| r.body.generation);
+        self.attempts.iter().filter(move |a| a.life == self.life && Some(a.generation) == generation)
+    }
+
+    fn happened(&self) -> bool {
+        self.current().any(|a| a.fate == Fate::Happened)
+    }
+
+    /// What can truly be seen of the running attempt's owner: directly, or only by its lease.
+    fn liveness(&self) -> Vec<Liveness> {
+        let Some(record) = &self.record else { return vec![Liveness::ByLease] };
+        if !matches!(record.body.state, State::Running { .. }) {
+            return vec![Liveness::ByLease];
+        }
+        let alive = self.attempts[usize::from(record.body.token.0[0]) - 1].acting;
+        vec![if alive { Liveness::Alive } else { Liveness::Lost }, Liveness::ByLease]
+    }
+
+    /// Everything that can happen next. People and probes tell the truth, as far as the world has come.
+    pub(crate) fn moves(&self, setup: &Setup) -> Vec<Move> {
+        let mut moves = vec![Move::Tick { ms: 1 }, Move::Tick { ms: REMEMBER - 1 }, Move::Expire];
+        let liveness = self.liveness();
+        let not_happened = self.record.is_some() && !self.happened();
+        for policy in 0..setup.policies.len() {
+            for &liveness in &liveness {
+                moves.push(Move::Begin { policy, same_payload: true, liveness, checked: false });
+                moves.push(Move::Begin { policy, same_payload: false, liveness, checked: false });
+                if not_happened {
+                    moves.push(Move::Begin { policy, same_payload: true, liveness, checked: true });
+                }
+            }
+            if setup.policies[policy].when_unknown == WhenUnknown::Check {
+                let truth = if self.happened() { Found::Happened } else { Found::NotHappened };
+                for doubted in 0..self.attempts.len() {
+                    for found in [truth, Found::Unsure] {
+                        moves.push(Move::Probed { policy, doubted, found });
+                    }
+                }
+            }
+        }
+        for &liveness in &liveness {
+            moves.push(Move::Resolve { happened: !not_happened, liveness });
+            moves.push(Move::Forget { liveness });
+        }
+        for (attempt, a) in self.attempts.iter().enumerate() {
+            moves.push(Move::Renew { attempt });
+            if a.acting {
+                moves.push(Move::Crash { attempt });
+                if a.fate == Fate::NotYet {
+                    moves.push(Move::Act { attempt });
+                }
+            }
+            for said in [Said::Succeeded, Said::Rejected, Said::Unknown] {
+                // The truth, for the first time, after an unknown, or again because the answer was lost.
+                let may = matches!(a.said, Said::Nothing | Said::Unknown) && a.acting || a.said == said;
+                let true_word = match said {
+                    Said::Succeeded => a.fate == Fate::Happened,
+                    Said::Rejected => a.fate != Fate::Happened,
+                    Said::Unknown => true,
+                    Said::Nothing => false,
+                };
+                if may && true_word {
+                    moves.push(Move::Complete { attempt, said });
+                }
+            }
+        }
+        moves
+    }
+
+    /// Asks the machine about a move; `None` for moves of the world alone.
+    pub(crate) fn ask(&self, chosen: Move, setup: &Setup, step: Step) -> Option<Transition> {
+        let begin = |policy: usize, same_payload, liveness, checked: bool| Begin {
+            intent: setup.name.intent_id(),
+            name: &setup.name,
+            fingerprint: fingerprint(same_payload),
+            token: token(self.attempts.len()),
+            owner: &setup.owner,
+            liveness,
+            policy: &setup.policies[policy],
+            checked_by: checked.then_some("somebody"),
+        };
+        let input = match chosen {
+            Move::Begin { policy, same_payload, liveness, checked } => {
+                Input::Begin(begin(policy, same_payload, liveness, checked))
+            }
+            Move::Complete { attempt, said } => {
+                Input::Complete { token: token(attempt), outcome: outcome(said) }
+            }
+            Move::Renew { attempt } => Input::Renew { token: token(attempt) },
+            Move::Probed { policy, doubted, found } => Input::Probed {
+                doubted: token(doubted),
+                finding: match found {
+                    Found::Happened => Finding::Happened(Some(b"found"[..].into())),
+                    Found::NotHappened => Finding::NotHappened,
+                    Found::Unsure => Finding::Unsure("cannot tell".into()),
+                },
+                call: begin(policy, true, Liveness::ByLease, false),
+            },
+            Move::Resolve { happened, liveness } => {
+                let verdict = if happened {
+                    Verdict::Succeeded { effect: Effect::Created, result: None }
+                } else {
+                    Verdict::Rejected(Failure::new("RESOLVED", "a person looked"))
+                };
+                Input::Resolve { by: "somebody", verdict, liveness }
+            }
+            Move::Forget { liveness } => Input::Forget { by: "somebody", liveness },
+            Move::Expire => Input::Expire,
+            Move::Act { .. } | Move::Crash { .. } | Move::Tick { .. } => return None,
+        };
+        Some(step(self.record.as_ref(), &input, self.now))
+    }
+
+    /// The world after a move, once what the machine said has been done.
+    pub(crate) fn after(&self, chosen: Move, transition: Option<&Transition>) -> Self {
+        let mut next = self.clone();
+        match chosen {
+            Move::Tick { ms } => next.now = next.now.plus(ms),
+            Move::Act { attempt } => next.attempts[attempt].fate = Fate::Happened,
+            Move::Crash { attempt } => next.attempts[attempt].stop(),
+            Move::Complete { attempt, said } => {
+                next.attempts[attempt].said = said;
+                // After an unknown the request may still be on its way; after a certain end it is not.
+                if said != Said::Unknown {
+                    next.attempts[attempt].stop();
+                }
+            }
+            _ => {}
+        }
+        let Some(transition) = transition else { return next };
+        next.clear(chosen, transition);
+        match &transition.write {
+            Write::Nothing => {}
+            Write::Put(draft) => {
+                let version = Version(self.record.as_ref().map_or(0, |r| r.version.0) + 1);
+                let intent = draft.body.name.intent_id();
+                next.record = Some(draft.as_ref().clone().stamped(intent, version, next.now));
+            }
+            Write::Remove => {
+                next.record = None;
+                next.life += 1;
+            }
+        }
+        if let (Decision::Execute(run), Some(record)) = (&transition.decision, &next.record) {
+            next.attempts.push(Attempt {
+                life: next.life,
+                generation: record.body.generation,
+                key: run.downstream_key,
+                started: next.now,
+                fate: Fate::NotYet,
+                acting: true,
+                said: Said::Nothing,
+                cleared: false,
+            });
+        }
+        next
+    }
+
+    /// Marks the attempts that a person or a probe has just found not to have happened.
+    fn clear(&mut self, chosen: Move, transition: &Transition) {
+        let looked = match chosen {
+            Move::Begin { checked: true, .. } => true,
+            Move::Resolve { happened: false, .. } => transition.decision == Decision::Done,
+            Move::Probed { found: Found::NotHappened, .. } => true,
+            _ => false,
+        };
+        let acted_on = !matches!(transition.write, Write::Nothing);
+        let generation = self.record.as_ref().map(|r| r.body.generation);
+        let in_doubt = self.record.as_ref().is_some_and(|r| matches!(r.body.state, State::InDoubt { .. }));
+        if looked && acted_on && in_doubt {
+            let life = self.life;
+            for a in self.attempts.iter_mut().filter(|a| a.life == life && Some(a.generation) == generation) {
+                a.cleared = true;
+            }
+        }
+    }
+
+    /// What makes two worlds the same for everything that can follow: ages, not times.
+    pub(crate) fn fingerprint(&self) -> Vec<u8> {
+        let age = |at: Millis, max: u64| self.now.since(at).min(max) as u8;
+        let mut key = vec![self.life as u8];
+        if let Some(r) = &self.record {
+            let detail = match &r.body.state {
+                State::Running { .. } => 0,
+                State::InDoubt { .. } => 1,
+                State::Succeeded { result, settled, .. } => {
+                    2 + u8::from(result.is_some()) + 2 * u8::from(*settled == oncely_core::Settled::Attempt)
+                }
+                State::Rejected { settled, .. } => 6 + u8::from(*settled == oncely_core::Settled::Attempt),
+            };
+            let counts = [r.body.generation, r.body.attempts, r.body.tries, r.body.rejections];
+            key.extend(counts.map(|n| n as u8));
+            key.extend([detail, r.body.token.0[0], age(r.changed_at, REMEMBER), age(r.sent_at, FORWARDS)]);
+        }
+        for a in &self.attempts {
+            let bits =
+                a.fate as u8 | (a.said as u8) << 2 | u8::from(a.acting) << 4 | u8::from(a.cleared) << 5;
+            key.extend([a.life as u8, a.generation as u8, bits, a.key.0[0], age(a.started, FORWARDS)]);
+        }
+        key
+    }
+}
+
+impl Attempt {
+    fn stop(&mut self) {
+        self.acting = false;
+        if self.fate == Fate::NotYet {
+            self.fate = Fate::Never;
+        }
+    }
+}
+
+fn outcome(said: Said) -> Outcome {
+    match said {
+        Said::Succeeded => Outcome::Succeeded { effect: Effect::Created, result: Some(b"result"[..].into()) },
+        Said::Rejected => Outcome::Rejected(Failure::new("REFUSED", "nothing happened")),
+        Said::Nothing | Said::Unknown => Outcome::Unknown(Doubt::new(DoubtCause::TimedOut, "no answer")),
+    }
+}

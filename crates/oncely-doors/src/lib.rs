@@ -1,0 +1,9 @@
+//! Doors: what turns the bytes of the world into calls, and answers into bytes. Nothing about idempotency is decided
+//! here.
+//!
+//! - [`envelope`]: the answer as JSON, the same for every door.
+//! - [`tell`]: answers in words. [`command`]: any command line.
+
+pub mod command;
+pub mod envelope;
+pub mod tell;

@@ -1,0 +1,55 @@
+//! Ledgers for Oncely: memory and SQLite.
+//!
+//! Every ledger keeps the contract of [`oncely_core::Store`]. [`open`] finds the right one for an address:
+//!
+//! ```
+//! # async fn example() -> Result<(), oncely_core::StoreError> {
+//! let forgetful = oncely_store::open("memory:").await?;
+//! assert_eq!(forgetful.describe(), "memory:");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A map: [`MemoryStore`] for tests, [`SqliteStore`] for the file that processes share; `clock` keeps the ledger's time,
+//! `process` says who lives.
+
+mod clock;
+mod memory;
+mod process;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod tallies;
+mod watch;
+
+use std::sync::Arc;
+
+use oncely_core::{Store, StoreError, StoreErrorKind};
+
+pub use memory::MemoryStore;
+pub use process::{liveness, this_process};
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteOptions, SqliteStore};
+
+/// Opens the ledger at an address: `memory:`, `sqlite:PATH[?min_free=32MiB&...]`, or a bare path of a SQLite file.
+pub async fn open(address: &str) -> Result<Arc<dyn Store>, StoreError> {
+    match scheme(address) {
+        Some(("memory", "")) => Ok(Arc::new(MemoryStore::new())),
+        #[cfg(feature = "sqlite")]
+        Some(("sqlite", rest)) => Ok(Arc::new(SqliteStore::open(SqliteOptions::parse(rest)?)?)),
+        #[cfg(feature = "sqlite")]
+        None => Ok(Arc::new(SqliteStore::open(SqliteOptions::parse(address)?)?)),
+        _ => Err(StoreError::before(
+            StoreErrorKind::BadAddress,
+            format!(
+                "{address:?} is not an address of a ledger; nothing was opened; allowed: memory:, sqlite:PATH, or a path"
+            ),
+        )),
+    }
+}
+
+/// The part before the colon, if it looks like a scheme and not like a path.
+fn scheme(address: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = address.split_once(':')?;
+    let named = !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-".contains(&b));
+    named.then_some((scheme, rest))
+}

@@ -1,0 +1,295 @@
+//! What one commit does: the requests of many callers, applied one after the other inside one transaction.
+//!
+//! Every record written in a batch gets the batch's place in the log as its version. No caller can know that number
+//! before the commit, so of two changes to one record in one batch the second finds another version than it expects
+//! and is stale: a record changes at most once, except that one may be removed and another made in its place, which
+//! still has a higher version than the removed one.
+
+use std::sync::Arc;
+
+use oncely_core::limits::AUDIT_FOR_MS;
+use oncely_core::machine::{Input, Write, step};
+use oncely_core::{
+    Change, Created, Draft, Event, EventKind, IntentId, Millis, PurgeReport, Record, Replaced, State, StoreError,
+    Stored, Tally, Version,
+};
+use rusqlite::{Connection, OptionalExtension};
+use tokio::sync::oneshot;
+
+use super::codec::{count_events, extend_trail, pack_events, pack_trail, unpack_trail};
+use super::errors::Trouble;
+use super::rows::{self, DUE_FIRST, Slot, Tools, select_records};
+
+/// How much later the purge looks again at a record that it was told to keep.
+const LOOK_AGAIN_MS: u64 = 60_000;
+
+/// What a caller asks of the writer.
+pub(crate) enum Request {
+    Create { intent: IntentId, draft: Box<Draft>, events: Vec<Event> },
+    Replace { intent: IntentId, expected: Version, change: Change, events: Vec<Event> },
+    Note { events: Vec<Event> },
+    Purge { limit: usize },
+    /// Write the counters, whether or not it is time.
+    Flush,
+    /// Counters have come in: see to it that they are written in time.
+    Wake,
+}
+
+/// What the writer answers once the batch is durable.
+pub(crate) enum Answer {
+    Created(Created),
+    Replaced(Replaced),
+    Purged(PurgeReport),
+    Done,
+}
+
+/// A request and whom to answer.
+pub(crate) struct Op {
+    pub(crate) request: Request,
+    pub(crate) reply: oneshot::Sender<Result<Answer, StoreError>>,
+}
+
+impl Request {
+    /// Whether an effect would be started: such requests are refused when space runs short.
+    pub(crate) fn is_claim(&self) -> bool {
+        match self {
+            Self::Create { .. } => true,
+            Self::Replace { change: Change::Put(draft), events, .. } => {
+                matches!(draft.body.state, State::Running { .. })
+                    && events.iter().any(|event| event.kind == EventKind::Began)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A record that a batch changed, and what it is now.
+pub(crate) struct Changed {
+    pub(crate) intent: IntentId,
+    pub(crate) now: Option<Arc<Record>>,
+}
+
+/// One open transaction.
+pub(crate) struct Batch<'a> {
+    connection: &'a Connection,
+    tools: &'a mut Tools,
+    seq: u64,
+    now: Millis,
+    events: Vec<Event>,
+    /// The records that were written or removed.
+    pub(crate) changed: Vec<Changed>,
+    /// Those of them that had succeeded before: caches must let go of them.
+    pub(crate) unsettled: Vec<IntentId>,
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(connection: &'a Connection, tools: &'a mut Tools, seq: u64, now: Millis) -> Self {
+        Self { connection, tools, seq, now, events: Vec::new(), changed: Vec::new(), unsettled: Vec::new() }
+    }
+
+    /// Does what is asked. An error other than SQLite's own concerns this request alone: it is found before anything
+    /// of the request is written.
+    pub(crate) fn apply(&mut self, request: Request) -> Result<Answer, Trouble> {
+        match request {
+            Request::Create { intent, draft, events } => self.create(intent, *draft, events).map(Answer::Created),
+            Request::Replace { intent, expected, change, events } => {
+                self.replace(intent, expected, change, events).map(Answer::Replaced)
+            }
+            Request::Note { events } => self.note(events).map(|()| Answer::Done),
+            Request::Purge { limit } => self.purge(limit).map(Answer::Purged),
+            Request::Flush | Request::Wake => Ok(Answer::Done),
+        }
+    }
+
+    /// Adds to the counters.
+    pub(crate) fn count(&mut self, tallies: &[Tally]) -> Result<(), Trouble> {
+        for tally in tallies {
+            let tool = self.tools.number(self.connection, &tally.namespace, &tally.tool)?;
+            self.connection
+                .prepare_cached(
+                    "INSERT INTO tally (tool, counter, count) VALUES (?1, ?2, ?3) \
+                     ON CONFLICT (tool, counter) DO UPDATE SET count = count + excluded.count",
+                )?
+                .execute((tool, tally.counter as u8, tally.count as i64))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the log. Every batch that changed a record has its row, so that its number is never used again.
+    pub(crate) fn finish(&mut self) -> Result<(), Trouble> {
+        if !self.changed.is_empty() || !self.events.is_empty() {
+            self.connection
+                .prepare_cached("INSERT INTO audit (seq, at, events) VALUES (?1, ?2, ?3)")?
+                .execute((self.seq as i64, self.now.0 as i64, pack_events(&self.events)))?;
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, intent: IntentId, draft: Draft, events: Vec<Event>) -> Result<Created, Trouble> {
+        let record = Arc::new(draft.stamped(intent, Version(self.seq), self.now));
+        let name = &record.body.name;
+        let tool = self.tools.number(self.connection, &name.namespace, &name.tool)?;
+        let trail = if events.is_empty() { Vec::new() } else { pack_trail(&[self.seq]) };
+        if rows::insert(self.connection, &record, tool, &trail)? {
+            self.put(&record, events);
+            return Ok(Created::New(self.stored(record)));
+        }
+        match rows::read(self.connection, &intent)? {
+            Some(there) => Ok(Created::Exists(self.stored(Arc::new(there)))),
+            None => Err(rusqlite::Error::QueryReturnedNoRows.into()),
+        }
+    }
+
+    fn replace(
+        &mut self,
+        intent: IntentId,
+        expected: Version,
+        change: Change,
+        events: Vec<Event>,
+    ) -> Result<Replaced, Trouble> {
+        let Some(slot) = rows::find(self.connection, &intent)? else { return Ok(Replaced::Stale(None)) };
+        if slot.version != expected {
+            let there = rows::read(self.connection, &intent)?;
+            return Ok(Replaced::Stale(there.map(|record| self.stored(Arc::new(record)))));
+        }
+        let trail =
+            if events.is_empty() { slot.trail.clone() } else { extend_trail(&slot.trail, self.seq)? };
+        if slot.succeeded {
+            self.unsettled.push(intent);
+        }
+        match change {
+            Change::Put(draft) => {
+                let record = Arc::new(draft.stamped(intent, Version(self.seq), self.now));
+                self.overwrite(&slot, &record, &trail)?;
+                self.put(&record, events);
+                Ok(Replaced::Done(Some(self.stored(record))))
+            }
+            Change::Remove => {
+                rows::delete(self.connection, slot.id)?;
+                self.keep_trail(&intent, &trail)?;
+                self.changed.push(Changed { intent, now: None });
+                self.events.extend(events);
+                Ok(Replaced::Done(None))
+            }
+        }
+    }
+
+    fn note(&mut self, events: Vec<Event>) -> Result<(), Trouble> {
+        for event in events {
+            if let Some(slot) = rows::find(self.connection, &event.intent)? {
+                rows::update_trail(self.connection, slot.id, &extend_trail(&slot.trail, self.seq)?)?;
+            }
+            self.events.push(event);
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, record: &Arc<Record>, events: Vec<Event>) {
+        self.changed.push(Changed { intent: record.intent, now: Some(Arc::clone(record)) });
+        self.events.extend(events);
+    }
+
+    fn overwrite(&mut self, slot: &Slot, record: &Record, trail: &[u8]) -> Result<(), Trouble> {
+        let name = &record.body.name;
+        let tool = self.tools.number(self.connection, &name.namespace, &name.tool)?;
+        rows::update(self.connection, slot.id, record, tool, trail)
+    }
+
+    fn stored(&self, record: Arc<Record>) -> Stored {
+        Stored { record, now: self.now }
+    }
+
+    /// Keeps the trail of a record that a person had forgotten: what was done must stay readable.
+    fn keep_trail(&mut self, intent: &IntentId, trail: &[u8]) -> Result<(), Trouble> {
+        let mut batches = match read_forgotten(self.connection, intent)? {
+            Some(older) => unpack_trail(&older)?,
+            None => Vec::new(),
+        };
+        batches.extend(unpack_trail(trail)?);
+        self.connection
+            .prepare_cached("INSERT OR REPLACE INTO forgotten (head, at, trail) VALUES (?1, ?2, ?3)")?
+            .execute((rows::head(intent), self.now.0 as i64, pack_trail(&batches)))?;
+        Ok(())
+    }
+
+    fn purge(&mut self, limit: usize) -> Result<PurgeReport, Trouble> {
+        let due = self.due(limit)?;
+        let mut report = PurgeReport { more: due.len() >= limit, ..PurgeReport::default() };
+        for (id, record) in due {
+            match step(Some(&record), &Input::Expire, self.now).write {
+                Write::Remove => {
+                    rows::delete(self.connection, id)?;
+                    report.records_removed += 1;
+                    self.changed.push(Changed { intent: record.intent, now: None });
+                }
+                Write::Put(draft) => {
+                    let Some(slot) = rows::find(self.connection, &record.intent)? else { continue };
+                    let lighter = Arc::new(draft.stamped(record.intent, Version(self.seq), self.now));
+                    self.overwrite(&slot, &lighter, &slot.trail)?;
+                    report.results_dropped += 1;
+                    self.put(&lighter, Vec::new());
+                }
+                Write::Nothing => {
+                    let later = self.now.plus(LOOK_AGAIN_MS).0 as i64;
+                    self.connection
+                        .prepare_cached("UPDATE record SET due = ?2 WHERE id = ?1")?
+                        .execute((id, later))?;
+                    continue;
+                }
+            }
+            if matches!(record.body.state, State::Succeeded { .. }) {
+                self.unsettled.push(record.intent);
+            }
+        }
+        self.purge_log(limit, &mut report)?;
+        Ok(report)
+    }
+
+    /// The first records of which something is due, except those that this very batch has written.
+    fn due(&self, limit: usize) -> Result<Vec<(i64, Record)>, Trouble> {
+        let mut statement = self.connection.prepare_cached(select_records!(
+            "WHERE r.due BETWEEN ?1 AND ?2 AND r.version < ?3 ORDER BY r.due LIMIT ?4"
+        ))?;
+        let mut rows =
+            statement.query((DUE_FIRST, self.now.0 as i64, self.seq as i64, limit as i64))?;
+        let mut due = Vec::new();
+        while let Some(row) = rows.next()? {
+            due.push(rows::read_row(row)?);
+        }
+        Ok(due)
+    }
+
+    fn purge_log(&mut self, limit: usize, report: &mut PurgeReport) -> Result<(), Trouble> {
+        let before = self.now.0.saturating_sub(AUDIT_FOR_MS) as i64;
+        let mut statement = self.connection.prepare_cached(
+            "SELECT seq, events FROM audit WHERE at < ?1 AND seq < (SELECT max(seq) FROM audit) ORDER BY seq LIMIT ?2",
+        )?;
+        // The log is in order of time: as soon as one is young, all that follow are.
+        let oldest: Option<i64> = self
+            .connection
+            .prepare_cached("SELECT at FROM audit ORDER BY seq LIMIT 1")?
+            .query_row([], |row| row.get(0))
+            .optional()?;
+        if oldest.is_none_or(|at| at >= before) {
+            return Ok(());
+        }
+        let mut last = 0;
+        let mut count = 0;
+        let mut rows = statement.query((before, limit as i64))?;
+        while let Some(row) = rows.next()? {
+            last = row.get::<_, i64>(0)?;
+            report.events_removed += count_events(&row.get::<_, Vec<u8>>(1)?)?;
+            count += 1;
+        }
+        report.more |= count >= limit;
+        self.connection.prepare_cached("DELETE FROM audit WHERE seq <= ?1")?.execute([last])?;
+        self.connection.prepare_cached("DELETE FROM forgotten WHERE at < ?1")?.execute([before])?;
+        Ok(())
+    }
+}
+
+/// The trail of a forgotten record.
+pub(crate) fn read_forgotten(connection: &Connection, intent: &IntentId) -> Result<Option<Vec<u8>>, Trouble> {
+    let mut statement = connection.prepare_cached("SELECT trail FROM forgotten WHERE head = ?1")?;
+    Ok(statement.query_row([rows::head(intent)], |row| row.get(0)).optional()?)
+}

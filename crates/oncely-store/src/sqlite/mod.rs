@@ -1,0 +1,355 @@
+//! The SQLite ledger: one file that several processes share, durable before acknowledged.
+//!
+//! - [`options`], [`files`], [`connect`], [`schema`]: opening, and refusing what is not safe.
+//! - [`writer`], [`batch`], [`rows`], [`codec`], [`wire`]: one thread commits what many callers ask for.
+//! - [`turnstile`]: how processes take turns. [`checkpoint`]: how the log is kept short.
+//! - [`read`], [`cache`]: reading, beside the writer.
+
+mod batch;
+mod cache;
+mod checkpoint;
+mod codec;
+mod connect;
+mod errors;
+mod files;
+mod options;
+mod read;
+mod rows;
+mod schema;
+mod turnstile;
+mod wire;
+mod writer;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use oncely_core::{
+    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis, Namespace, Owner, Page,
+    PurgeReport, Replaced, StateName, Store, StoreError, StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version, Wrote,
+};
+use tokio::sync::oneshot;
+
+pub use options::SqliteOptions;
+
+use crate::clock::LedgerClock;
+use crate::process;
+use crate::tallies::Tallies;
+use crate::watch::{Lookout, Watchers};
+use batch::{Answer, Op, Request};
+use cache::Remembered;
+use checkpoint::Checkpointer;
+use errors::Trouble;
+use files::Files;
+use read::Readers;
+use turnstile::{Board, Turnstile};
+use writer::Writer;
+
+/// Most events in one request: the log has room for so many from each request of a batch.
+const EVENTS_MAX: usize = 128;
+/// How often the commits of other processes are looked for while somebody waits.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// A ledger in a SQLite file.
+///
+/// Dropping the last handle writes what was handed in and ends the threads.
+pub struct SqliteStore {
+    shared: Arc<Shared>,
+    opened_by: u32,
+    queue: Option<SyncSender<Op>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the threads of one ledger share.
+struct Shared {
+    options: SqliteOptions,
+    files: Files,
+    board: Board,
+    clock: LedgerClock,
+    readers: Readers,
+    remembered: Remembered,
+    /// Unset for good when the side files were replaced: epochs would be told elsewhere.
+    trusts_cache: AtomicBool,
+    tallies: Tallies,
+    watchers: Watchers,
+}
+
+impl Shared {
+    fn distrust_cache(&self) {
+        self.trusts_cache.store(false, Ordering::Release);
+    }
+
+    fn read<T>(
+        &self,
+        query: impl FnOnce(&rusqlite::Connection) -> Result<T, Trouble>,
+    ) -> Result<T, StoreError> {
+        self.readers.with(&self.files, query)
+    }
+
+    fn load(&self, intent: &IntentId) -> Result<Option<Stored>, StoreError> {
+        let epoch = self.remembered.epoch(intent);
+        let Some(record) = self.read(|connection| rows::read(connection, intent))? else { return Ok(None) };
+        let record = Arc::new(record);
+        self.remembered.keep_read(&record, epoch);
+        Ok(Some(Stored { now: self.clock.at_least(record.changed_at).max(self.clock.now()), record }))
+    }
+}
+
+impl SqliteStore {
+    /// Opens a ledger, and makes it if there is none.
+    pub fn open(options: SqliteOptions) -> Result<Self, StoreError> {
+        let mut files = Files::prepare(&options.path)?;
+        let (turn, lock) = files.open_side_files()?;
+        let fail = |files: &Files, e: rustix::io::Errno| Trouble::from(e).at(files.path(), Wrote::No);
+        let board = Board::new(turn, &lock).map_err(|e| fail(&files, e))?;
+        let stile = |files: &Files| -> Result<Turnstile, StoreError> {
+            let (turn, lock) = files.open_side_files()?;
+            Ok(Turnstile::new(turn, lock, board.clone()))
+        };
+        let mut writers_stile = stile(&files)?;
+        let (connection, anchor) = connect::open_ledger(files.path(), &mut writers_stile)?;
+        files.remember()?;
+        let checkpointer = Checkpointer::new(files.path().to_owned(), stile(&files)?);
+        let (queue, queued) = sync_channel(options.queue_max);
+        let shared = Arc::new(Shared {
+            remembered: Remembered::new(options.cache_bytes, board.clone()),
+            options,
+            files,
+            board,
+            clock: LedgerClock::new(anchor),
+            readers: Readers::default(),
+            trusts_cache: AtomicBool::new(true),
+            tallies: Tallies::default(),
+            watchers: Watchers::new(),
+        });
+        let writer = Writer::new(Arc::clone(&shared), connection, writers_stile, checkpointer)?;
+        let thread = std::thread::Builder::new()
+            .name("oncely-writer".into())
+            .spawn(move || writer.run(&queued))
+            .map_err(|e| {
+                let message = format!("the ledger's writer could not be started: {e}; nothing was written");
+                StoreError::before(StoreErrorKind::Unavailable, message)
+            })?;
+        Ok(Self { shared, opened_by: pid(), queue: Some(queue), writer: Mutex::new(Some(thread)) })
+    }
+
+    /// Hands a request to the writer, at once; the result is for its answer.
+    fn submit(&self, request: Request) -> Result<oneshot::Receiver<Result<Answer, StoreError>>, StoreError> {
+        if pid() != self.opened_by {
+            return Err(StoreError::before(
+                StoreErrorKind::Unavailable,
+                "this process was forked from the one that opened the ledger; nothing was written; open it again here",
+            ));
+        }
+        let (reply, answer) = oneshot::channel();
+        let closed = || StoreError::before(StoreErrorKind::Unavailable, "the ledger is closed; nothing was written");
+        match self.queue.as_ref().ok_or_else(closed)?.try_send(Op { request, reply }) {
+            Ok(()) => Ok(answer),
+            Err(TrySendError::Full(_)) => Err(StoreError::before(
+                StoreErrorKind::Overloaded,
+                format!("{} writes wait already; nothing was written; try again", self.shared.options.queue_max),
+            )),
+            Err(TrySendError::Disconnected(_)) => Err(closed()),
+        }
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        request: Request,
+        pick: fn(Answer) -> Option<T>,
+    ) -> StoreFuture<'_, T> {
+        let submitted = self.submit(request);
+        Box::pin(async move {
+            // The writer answers or dies: if it died, it is not known how far it came.
+            let lost = || StoreError::ambiguous(StoreErrorKind::Unavailable, "the ledger's writer has stopped");
+            let answer = submitted?.await.map_err(|_| lost())??;
+            pick(answer).ok_or_else(lost)
+        })
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.queue = None;
+        let thread = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread.filter(|_| pid() == self.opened_by) {
+            // If it panicked, its callers were told.
+            let _ = thread.join();
+            // Now, and not with the last reference: its thread may hold that one for a moment.
+            self.shared.watchers.stop();
+        }
+    }
+}
+
+impl Store for SqliteStore {
+    fn describe(&self) -> String {
+        format!("sqlite:{}", self.shared.files.path().display())
+    }
+
+    fn peek(&self, intent: &IntentId) -> Option<Stored> {
+        let record = self.shared.remembered.get(intent)?;
+        let trusted = self.shared.trusts_cache.load(Ordering::Acquire);
+        trusted.then(|| Stored { record, now: self.shared.clock.now() })
+    }
+
+    fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
+        match self.shared.load(&intent) {
+            Ok(None) => {}
+            Ok(Some(there)) => return ready(Ok(Created::Exists(there))),
+            Err(error) => return ready(Err(error)),
+        }
+        if let Err(error) = check_events(&events) {
+            return ready(Err(error));
+        }
+        self.ask(Request::Create { intent, draft: Box::new(draft), events }, |answer| match answer {
+            Answer::Created(created) => Some(created),
+            _ => None,
+        })
+    }
+
+    fn load(&self, intent: IntentId) -> StoreFuture<'_, Option<Stored>> {
+        ready(self.shared.load(&intent))
+    }
+
+    fn replace(
+        &self,
+        intent: IntentId,
+        expected: Version,
+        change: Change,
+        events: Vec<Event>,
+    ) -> StoreFuture<'_, Replaced> {
+        if let Err(error) = check_events(&events) {
+            return ready(Err(error));
+        }
+        self.ask(Request::Replace { intent, expected, change, events }, |answer| match answer {
+            Answer::Replaced(replaced) => Some(replaced),
+            _ => None,
+        })
+    }
+
+    fn note(&self, events: Vec<Event>) -> StoreFuture<'_, ()> {
+        if let Err(error) = check_events(&events) {
+            return ready(Err(error));
+        }
+        self.ask(Request::Note { events }, done)
+    }
+
+    fn watch(&self, intent: IntentId, seen: Version) -> StoreFuture<'_, ()> {
+        let shared = &self.shared;
+        let woken = shared.watchers.register(intent, seen, || {
+            Box::new(Elsewhere { shared: Arc::downgrade(shared), commits: None })
+        });
+        // Looked at after signing in, so that no change falls between.
+        let current = shared.read(|connection| rows::read_version(connection, &intent));
+        Box::pin(async move {
+            if current? == Some(seen) {
+                // A watch that ends without a word is a reason to look, too.
+                let _ = woken.await;
+            }
+            Ok(())
+        })
+    }
+
+    fn liveness(&self, owner: &Owner) -> Liveness {
+        process::liveness(owner)
+    }
+
+    fn owner(&self) -> Owner {
+        process::this_process().clone()
+    }
+
+    fn now(&self) -> StoreFuture<'_, Millis> {
+        ready(Ok(self.shared.clock.now()))
+    }
+
+    fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
+        let found = self.shared.read(|connection| read::scan(connection, &filter, from, limit));
+        let now = self.shared.clock.now();
+        ready(found.map(|(records, next)| {
+            let items = records.into_iter().map(|record| Stored { record: Arc::new(record), now }).collect();
+            Page { items, next, now }
+        }))
+    }
+
+    fn log(&self, query: LogQuery) -> StoreFuture<'_, Page<LoggedEvent>> {
+        let found = self.shared.read(|connection| read::log(connection, &query));
+        let now = self.shared.clock.now();
+        ready(found.map(|(items, next)| Page { items, next, now }))
+    }
+
+    fn purge(&self, limit: usize) -> StoreFuture<'_, PurgeReport> {
+        self.ask(Request::Purge { limit }, |answer| match answer {
+            Answer::Purged(report) => Some(report),
+            _ => None,
+        })
+    }
+
+    fn tally(&self, namespace: &Namespace, tool: &ToolName, increments: &[(Counter, u64)]) {
+        if self.shared.tallies.add(namespace, tool, increments) {
+            // If the queue is full, a commit is near that takes them along.
+            let _ = self.submit(Request::Wake);
+        }
+    }
+
+    fn tallies(&self) -> StoreFuture<'_, Vec<Tally>> {
+        let flushed = self.flush();
+        Box::pin(async move {
+            flushed.await?;
+            self.shared.read(read::tallies)
+        })
+    }
+
+    fn census(&self) -> StoreFuture<'_, Vec<(StateName, u64)>> {
+        ready(self.shared.read(read::census))
+    }
+
+    fn flush(&self) -> StoreFuture<'_, ()> {
+        self.ask(Request::Flush, done)
+    }
+}
+
+/// Looks for what other processes have committed. It must not keep the ledger open: its thread belongs to it.
+struct Elsewhere {
+    shared: std::sync::Weak<Shared>,
+    commits: Option<u64>,
+}
+
+impl Lookout for Elsewhere {
+    fn interval(&self) -> Duration {
+        LOOK_EVERY
+    }
+
+    fn stirred(&mut self) -> bool {
+        let commits = self.shared.upgrade().and_then(|shared| shared.board.commits().ok());
+        let stirred = commits.is_none() || commits != self.commits;
+        self.commits = commits;
+        stirred
+    }
+
+    fn version(&mut self, intent: &IntentId) -> Option<Version> {
+        let shared = self.shared.upgrade()?;
+        shared.read(|connection| rows::read_version(connection, intent)).ok().flatten()
+    }
+}
+
+fn ready<'a, T: Send + 'a>(result: Result<T, StoreError>) -> StoreFuture<'a, T> {
+    Box::pin(std::future::ready(result))
+}
+
+fn done(answer: Answer) -> Option<()> {
+    matches!(answer, Answer::Done).then_some(())
+}
+
+fn check_events(events: &[Event]) -> Result<(), StoreError> {
+    if events.len() <= EVENTS_MAX {
+        return Ok(());
+    }
+    let message = format!("{} events in one write; at most {EVENTS_MAX} are allowed; nothing was written", events.len());
+    Err(StoreError::before(StoreErrorKind::Overloaded, message))
+}
+
+fn pid() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
+}

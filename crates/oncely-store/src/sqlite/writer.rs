@@ -1,0 +1,331 @@
+//! The one thread that writes: it takes whatever has queued up and commits it in one go, so that many callers share
+//! one sync. While one batch is being synced, the next one queues up.
+//!
+//! **When COMMIT fails**, it is not known whether the batch took place: what was written to the log may lie on disk and
+//! come back when the log is next read from its start, although nobody sees it now. So every caller is told *maybe*.
+//! Then, still in its turn, the writer opens another connection (before it closes the old one, so that the log is not
+//! re-read and the doubtful tail not taken up) and commits a small write of its own, the barrier. That lands where the
+//! doubtful tail began, and breaks the chain of checksums that the tail would need to be believed. Until the barrier is
+//! on disk the ledger answers *unavailable*, and each new batch tries again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use oncely_core::{StoreError, StoreErrorKind, Tally, Wrote};
+use rusqlite::Connection;
+use rusqlite::hooks::Wal;
+use tokio::sync::oneshot;
+
+use super::Shared;
+use super::batch::{Answer, Batch, Changed, Op, Request};
+use super::checkpoint::{Checkpointer, copy_some};
+use super::connect::{Use, newest, open_again};
+use super::errors::Trouble;
+use super::rows::Tools;
+use super::turnstile::{Turn, Turnstile};
+use crate::clock::boottime_ms;
+
+/// Most requests in one batch: what comes in meanwhile waits for the next.
+const BATCH_MAX: usize = 512;
+/// Batches up to this size have time to carry the counters along.
+const SMALL_BATCH: usize = 8;
+/// Larger ones carry them when they have waited for this long.
+const TALLY_AFTER_MS: u64 = 250;
+/// A process that has not committed this often yet keeps the log short: the next one to open it reads all of it.
+const YOUNG_COMMITS: u64 = 64;
+/// How short, in pages.
+const YOUNG_PAGES: u32 = 250;
+
+type Reply = oneshot::Sender<Result<Answer, StoreError>>;
+
+/// The writing thread's belongings.
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    connection: Connection,
+    /// Whether a commit has failed and the barrier is not on disk yet.
+    doubtful: bool,
+    stile: Turnstile,
+    tools: Tools,
+    checkpointer: Checkpointer,
+    log_pages: Arc<AtomicU32>,
+    poke_at_pages: u32,
+    commits: u64,
+    tally_due_ms: u64,
+}
+
+/// What a transaction wants done once it is committed.
+struct Applied {
+    changed: Vec<Changed>,
+    answers: Vec<(Reply, Result<Answer, StoreError>)>,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        connection: Connection,
+        stile: Turnstile,
+        checkpointer: Checkpointer,
+    ) -> Result<Self, StoreError> {
+        let mut writer = Self {
+            shared,
+            connection,
+            doubtful: false,
+            stile,
+            tools: Tools::default(),
+            checkpointer,
+            log_pages: Arc::new(AtomicU32::new(0)),
+            poke_at_pages: 0,
+            commits: 0,
+            tally_due_ms: 0,
+        };
+        writer.watch_log().map_err(|e| Trouble::from(e).at(writer.shared.files.path(), Wrote::No))?;
+        Ok(writer)
+    }
+
+    /// Serves until no sender is left and the queue is empty.
+    pub(crate) fn run(mut self, queue: &Receiver<Op>) {
+        while let Some(ops) = self.next(queue) {
+            self.commit(ops);
+            self.look_after_log();
+        }
+        self.tally_due_ms = 0;
+        self.commit(Vec::new());
+        self.close_log();
+    }
+
+    /// Takes what has queued up, waiting for the first, or until counters are due; `None` at the end.
+    fn next(&mut self, queue: &Receiver<Op>) -> Option<Vec<Op>> {
+        let first = if self.shared.tallies.is_empty() {
+            queue.recv().ok()?
+        } else {
+            let wait_ms = self.tally_due_ms.saturating_sub(boottime_ms());
+            match queue.recv_timeout(Duration::from_millis(wait_ms)) {
+                Ok(op) => op,
+                Err(RecvTimeoutError::Timeout) => return Some(Vec::new()),
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        };
+        let mut ops = vec![first];
+        ops.extend(queue.try_iter().take(BATCH_MAX - 1));
+        // To be woken is no reason to commit: it only makes the next wait a bounded one.
+        let asked = ops.len();
+        ops.retain(|op| !matches!(op.request, Request::Wake));
+        if ops.len() < asked {
+            self.tally_due_ms = boottime_ms() + TALLY_AFTER_MS;
+        }
+        Some(ops)
+    }
+
+    fn commit(&mut self, ops: Vec<Op>) {
+        let tallies = self.take_tallies(&ops);
+        if ops.is_empty() && tallies.is_empty() {
+            return;
+        }
+        let (requests, mut replies): (Vec<_>, Vec<_>) = ops.into_iter().map(|op| (op.request, op.reply)).unzip();
+        match self.write(requests, &mut replies, &tallies) {
+            Ok(applied) => self.tell(applied),
+            Err(error) => {
+                if error.wrote == Wrote::No {
+                    self.shared.tallies.put_back(tallies);
+                    self.tally_due_ms = boottime_ms() + TALLY_AFTER_MS;
+                }
+                for reply in replies {
+                    // The caller is gone.
+                    let _ = reply.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    /// Counters ride along where it costs little or where it is time.
+    fn take_tallies(&mut self, ops: &[Op]) -> Vec<Tally> {
+        let due = boottime_ms() >= self.tally_due_ms;
+        let asked = ops.iter().any(|op| matches!(op.request, Request::Flush));
+        let small = !ops.is_empty() && ops.len() <= SMALL_BATCH;
+        if due || asked || small { self.shared.tallies.take() } else { Vec::new() }
+    }
+
+    fn write(
+        &mut self,
+        requests: Vec<Request>,
+        replies: &mut Vec<Reply>,
+        tallies: &[Tally],
+    ) -> Result<Applied, StoreError> {
+        let Self { shared, connection, doubtful, stile, tools, log_pages, .. } = self;
+        let path = shared.files.path();
+        shared.files.still_the_same().inspect_err(|_| shared.distrust_cache())?;
+        let before = |trouble: Trouble| trouble.at(path, Wrote::No);
+        let turn = stile.enter().map_err(|e| before(e.into()))?;
+        if *doubtful {
+            *connection = with_barrier(path, log_pages)?;
+            *doubtful = false;
+        }
+        connection.execute_batch("BEGIN IMMEDIATE").map_err(|e| before(e.into()))?;
+        let transacted = transact(shared, connection, tools, &turn, requests, tallies);
+        let (batch, answers) = match transacted {
+            Ok(done) => done,
+            Err(trouble) => {
+                tools.clear();
+                roll_back(connection);
+                return Err(before(trouble));
+            }
+        };
+        let committed = connection.execute_batch("COMMIT");
+        if let Err(error) = committed {
+            tools.clear();
+            roll_back(connection);
+            *doubtful = true;
+            if let Ok(fresh) = with_barrier(path, log_pages) {
+                *connection = fresh;
+                *doubtful = false;
+            }
+            // Also where the words cannot be written: they stay odd, and the next turn mends them.
+            let _ = turn.settle(&batch.unsettled);
+            return Err(Trouble::from(error).at(path, Wrote::Maybe));
+        }
+        after_commit(shared, &turn, &batch);
+        drop(turn);
+        let answers = replies.drain(..).zip(answers).collect();
+        Ok(Applied { changed: batch.changed, answers })
+    }
+
+    /// Answers the callers and wakes those who wait.
+    fn tell(&mut self, applied: Applied) {
+        self.commits += 1;
+        for (reply, answer) in applied.answers {
+            // The caller is gone; what it asked for is done all the same.
+            let _ = reply.send(answer);
+        }
+        for changed in applied.changed {
+            let version = changed.now.as_ref().map(|record| record.version);
+            self.shared.watchers.changed(&changed.intent, version);
+        }
+    }
+
+    /// Has SQLite say after each commit how many pages the log holds.
+    fn watch_log(&mut self) -> rusqlite::Result<()> {
+        watch_log(&mut self.connection, &self.log_pages)
+    }
+
+    fn look_after_log(&mut self) {
+        let pages = self.log_pages.load(Ordering::Relaxed);
+        let most = self.log_pages_max();
+        if pages < most {
+            self.poke_at_pages = most;
+        } else if pages >= self.poke_at_pages {
+            self.checkpointer.poke();
+            // If readers keep the log from starting over, do not copy after every commit.
+            self.poke_at_pages = pages.saturating_add(most);
+        }
+    }
+
+    fn log_pages_max(&self) -> u32 {
+        let most = self.shared.options.checkpoint_pages;
+        if self.commits < YOUNG_COMMITS { most.min(YOUNG_PAGES) } else { most }
+    }
+
+    /// Leaves a short log behind: whoever opens the ledger next reads all of it. To copy it is not enough, as that is
+    /// forgotten with the last process; a write must follow, which starts the log over.
+    fn close_log(&mut self) {
+        if self.doubtful || self.log_pages.load(Ordering::Relaxed) <= YOUNG_PAGES {
+            return;
+        }
+        if let Ok(_turn) = self.stile.enter() {
+            // Only tidying: all is committed, and the next process can do it as well.
+            let _ = copy_some(&self.connection).and_then(|()| pass_barrier(&self.connection));
+        }
+    }
+}
+
+/// Applies all requests. SQLite's own errors end the batch; others concern one request.
+fn transact<'a>(
+    shared: &Shared,
+    connection: &'a Connection,
+    tools: &'a mut Tools,
+    turn: &Turn<'_>,
+    requests: Vec<Request>,
+    tallies: &[Tally],
+) -> Result<(BatchEnd, Vec<Result<Answer, StoreError>>), Trouble> {
+    let (last, last_at) = newest(connection)?;
+    let now = shared.clock.at_least(last_at).max(shared.clock.now());
+    let mut batch = Batch::new(connection, tools, last + 1, now);
+    let space = match requests.iter().any(Request::is_claim) {
+        true => shared.files.has_free(shared.options.min_free_bytes),
+        false => Ok(()),
+    };
+    let mut answers = Vec::with_capacity(requests.len());
+    for request in requests {
+        let refused = if request.is_claim() { space.clone().err() } else { None };
+        let answer = match refused {
+            Some(error) => Err(error),
+            None => match batch.apply(request) {
+                Ok(answer) => Ok(answer),
+                Err(fatal @ (Trouble::Sqlite(_) | Trouble::System(_))) => return Err(fatal),
+                Err(own) => Err(own.at(shared.files.path(), Wrote::No)),
+            },
+        };
+        answers.push(answer);
+    }
+    batch.count(tallies)?;
+    batch.finish()?;
+    let end = BatchEnd { changed: batch.changed, unsettled: batch.unsettled };
+    turn.unsettle(&end.unsettled)?;
+    Ok((end, answers))
+}
+
+/// What is left of a batch when its transaction is ready to commit.
+struct BatchEnd {
+    changed: Vec<Changed>,
+    unsettled: Vec<oncely_core::IntentId>,
+}
+
+/// Sees to caches and to other processes, while it is still our turn. Nothing here can undo the commit: a word that
+/// cannot be written leaves a cache unused or a waiter to its own clock.
+fn after_commit(shared: &Shared, turn: &Turn<'_>, batch: &BatchEnd) {
+    let _ = turn.settle(&batch.unsettled);
+    if !batch.changed.is_empty() {
+        let _ = turn.announce_commit();
+    }
+    for intent in &batch.unsettled {
+        shared.remembered.drop(intent);
+    }
+    for record in batch.changed.iter().filter_map(|changed| changed.now.as_ref()) {
+        shared.remembered.keep_written(record);
+    }
+}
+
+fn roll_back(connection: &Connection) {
+    if !connection.is_autocommit() {
+        // It fails where SQLite has rolled back by itself.
+        let _ = connection.execute_batch("ROLLBACK");
+    }
+}
+
+/// Opens a fresh connection and commits the barrier through it. To be called in a turn.
+fn with_barrier(path: &std::path::Path, log_pages: &Arc<AtomicU32>) -> Result<Connection, StoreError> {
+    let mut connection = open_again(path, Use::Writing)?;
+    let passed = watch_log(&mut connection, log_pages).and_then(|()| pass_barrier(&connection));
+    passed.map_err(|error| {
+        let StoreError { kind, message, .. } = Trouble::from(error).at(path, Wrote::No);
+        let message = format!("after a commit that failed, the ledger could not be made sure of: {message}");
+        let kind = if kind == StoreErrorKind::Full { kind } else { StoreErrorKind::Unavailable };
+        StoreError::before(kind, message)
+    })?;
+    Ok(connection)
+}
+
+fn pass_barrier(connection: &Connection) -> rusqlite::Result<()> {
+    let passed = connection.execute("UPDATE barrier SET count = count + 1", []);
+    roll_back(connection);
+    passed.map(|_| ())
+}
+
+fn watch_log(connection: &mut Connection, log_pages: &Arc<AtomicU32>) -> rusqlite::Result<()> {
+    let log_pages = Arc::clone(log_pages);
+    connection.wal_hook(Some(move |_: &mut Wal, pages: std::ffi::c_int| {
+        log_pages.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+        Ok(())
+    }))
+}

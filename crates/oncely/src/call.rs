@@ -1,0 +1,169 @@
+//! A call: which tool, which intent, which payload, and what the tool declares.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncely_core::canonical::PayloadError;
+use oncely_core::machine::Finding;
+use oncely_core::{Key, Kind, Namespace, Policy, Scope, ToolName};
+use serde::Serialize;
+
+use crate::answer::Forecast;
+use crate::engine::{Begun, Oncely};
+use crate::error::Error;
+
+/// Asks the world whether an effect has happened.
+pub type Probe = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Finding> + Send>> + Send + Sync>;
+
+/// A call, parsed and bounded.
+#[derive(Clone)]
+pub struct Call {
+    /// The tenant.
+    pub namespace: Namespace,
+    /// What the key is unique within.
+    pub scope: Scope,
+    /// The operation.
+    pub tool: ToolName,
+    /// The caller's key; without one it is derived.
+    pub key: Option<Key>,
+    /// The payload, as JSON.
+    pub payload: Vec<u8>,
+    /// What the tool declares.
+    pub policy: Arc<Policy>,
+    /// How long to wait for a running attempt, if not as the policy says.
+    pub wait_for: Option<Duration>,
+    /// A person has checked that an attempt in doubt did not happen, and wants it run: who.
+    pub checked_by: Option<String>,
+    /// Asks whether the effect has happened: before acting, and to settle a doubt.
+    pub probe: Option<Probe>,
+}
+
+impl Call {
+    /// A call with the default policy, no scope and no key.
+    pub fn new(tool: ToolName, payload: Vec<u8>) -> Self {
+        Self {
+            namespace: Namespace::default(),
+            scope: Scope::none(),
+            tool,
+            key: None,
+            payload,
+            policy: Arc::new(Policy::default()),
+            wait_for: None,
+            checked_by: None,
+            probe: None,
+        }
+    }
+
+    /// Checks what can be checked without a ledger.
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        self.policy.validate()?;
+        if self.policy.require_key && self.key.is_none() && self.policy.kind == Kind::Write {
+            return Err(Error::KeyRequired { tool: self.tool.as_str().to_owned() });
+        }
+        Ok(())
+    }
+}
+
+/// Says a call like a sentence: tool, scope, key, payload, run.
+pub struct CallBuilder<'a> {
+    pub(crate) oncely: &'a Oncely,
+    pub(crate) call: Result<Call, Error>,
+}
+
+impl<'a> CallBuilder<'a> {
+    pub(crate) fn new(oncely: &'a Oncely, tool: &str) -> Self {
+        let call = ToolName::parse(tool).map(|tool| Call::new(tool, b"null".to_vec())).map_err(Error::from);
+        Self { oncely, call }
+    }
+
+    fn map(mut self, change: impl FnOnce(&mut Call) -> Result<(), Error>) -> Self {
+        self.call = self.call.and_then(|mut call| change(&mut call).map(|()| call));
+        self
+    }
+
+    /// The tenant; nothing crosses it.
+    pub fn namespace(self, namespace: &str) -> Self {
+        self.map(|call| Ok(call.namespace = Namespace::parse(namespace)?))
+    }
+
+    /// What the key is unique within: a session, task or run. Inside a scope, equal calls without a key are one intent
+    /// for as long as the record is kept.
+    pub fn scope(self, scope: &str) -> Self {
+        self.map(|call| Ok(call.scope = Scope::parse(scope)?))
+    }
+
+    /// The name of the intent: the same for every retry, a new one only for a new intent.
+    pub fn key(self, key: &str) -> Self {
+        self.map(|call| Ok(call.key = Some(Key::explicit(key)?)))
+    }
+
+    /// The payload, which a later call with the same key has to equal.
+    pub fn payload(self, payload: &(impl Serialize + ?Sized)) -> Self {
+        self.map(|call| {
+            let malformed = |e: serde_json::Error| PayloadError::Malformed(e.to_string());
+            Ok(call.payload = serde_json::to_vec(payload).map_err(malformed)?)
+        })
+    }
+
+    /// The payload as JSON text.
+    pub fn payload_json(self, payload: impl Into<Vec<u8>>) -> Self {
+        self.map(|call| {
+            call.payload = payload.into();
+            Ok(())
+        })
+    }
+
+    /// What the tool declares.
+    pub fn policy(self, policy: impl Into<Arc<Policy>>) -> Self {
+        self.map(|call| {
+            call.policy = policy.into();
+            Ok(())
+        })
+    }
+
+    /// How long to wait for a running attempt of the same intent.
+    pub fn wait_for(self, duration: Duration) -> Self {
+        self.map(|call| {
+            call.wait_for = Some(duration);
+            Ok(())
+        })
+    }
+
+    /// Somebody has checked that the attempt in doubt did not happen: let it run again. Audited with the name.
+    pub fn checked_by(self, person: &str) -> Self {
+        self.map(|call| {
+            call.checked_by = Some(person.to_owned());
+            Ok(())
+        })
+    }
+
+    /// Asks the world whether the effect has happened: before acting, and, where the policy's `when_unknown` is
+    /// `check`, to settle a doubt.
+    pub fn check<F, Fut>(self, probe: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Finding> + Send + 'static,
+    {
+        self.map(|call| {
+            call.probe = Some(Arc::new(move || Box::pin(probe())));
+            Ok(())
+        })
+    }
+
+    /// The call as said so far.
+    pub fn into_call(self) -> Result<Call, Error> {
+        self.call
+    }
+
+    /// Asks for permission to run the effect; the lower level of [`run`](Self::run).
+    pub async fn begin(self) -> Result<Begun, Error> {
+        self.oncely.begin(&self.call?).await
+    }
+
+    /// What the call would do now. Runs nothing, writes nothing, uses up no key.
+    pub async fn dry_run(self) -> Result<Forecast, Error> {
+        self.oncely.dry_run(&self.call?).await
+    }
+}

@@ -1,0 +1,153 @@
+//! Claims on their way to the store, and the attempts that this process is running.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use oncely_core::limits::OPEN_CALLS_MAX;
+use oncely_core::{AttemptToken, Failure, IntentId, Outcome, StoreError, StoreErrorKind};
+
+use crate::engine::{Inner, Oncely};
+use crate::error::Error;
+
+/// The attempts that this process is running, whichever engine began them: what tells an attempt of ours that was
+/// dropped from one that lives.
+static LIVE: LazyLock<Mutex<HashSet<AttemptToken>>> = LazyLock::new(Mutex::default);
+/// Attempts whose claim may have been written although the store answered with an error. Their effect was never
+/// started, so a record that carries such a token is certain not to have happened.
+static NEVER_STARTED: LazyLock<Mutex<HashSet<AttemptToken>>> = LazyLock::new(Mutex::default);
+/// Most tokens remembered in [`NEVER_STARTED`]; beyond it such records are merely in doubt.
+const NEVER_STARTED_MAX: usize = 100_000;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One of the places for open effects; given back when dropped.
+pub(crate) struct OpenPlace {
+    inner: Arc<Inner>,
+}
+
+impl OpenPlace {
+    /// Takes a place, if one is left.
+    pub(crate) fn take(inner: &Arc<Inner>) -> Result<Self, Error> {
+        let open = inner.open.fetch_add(1, Ordering::AcqRel);
+        let place = Self { inner: inner.clone() };
+        if open >= OPEN_CALLS_MAX { Err(Error::Overloaded { open }) } else { Ok(place) }
+    }
+}
+
+impl Drop for OpenPlace {
+    fn drop(&mut self) {
+        if self.inner.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.inner.closed.notify_waiters();
+        }
+    }
+}
+
+/// Counts a caller while it waits.
+pub(crate) struct CountGuard<'a> {
+    count: &'a AtomicUsize,
+    pub(crate) before: usize,
+}
+
+impl<'a> CountGuard<'a> {
+    pub(crate) fn enter(count: &'a AtomicUsize) -> Self {
+        Self { count, before: count.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+impl Drop for CountGuard<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A claim on its way to the store. Dropped without an answer (the caller went away, or the store answered with an
+/// error that proves nothing) it may be durable although the effect was not started.
+pub(crate) struct Claim {
+    oncely: Oncely,
+    intent: IntentId,
+    token: AttemptToken,
+    answered: bool,
+}
+
+impl Claim {
+    pub(crate) fn new(oncely: &Oncely, intent: IntentId, token: AttemptToken) -> Self {
+        lock(&LIVE).insert(token);
+        Self { oncely: oncely.clone(), intent, token, answered: false }
+    }
+
+    /// The claim is durable: the attempt lives on.
+    pub(crate) fn won(mut self) {
+        self.answered = true;
+    }
+
+    /// The claim was certainly not written.
+    pub(crate) fn lost(mut self) {
+        self.answered = true;
+        forget_live(self.token);
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        let mut tokens = lock(&NEVER_STARTED);
+        if tokens.len() < NEVER_STARTED_MAX {
+            tokens.insert(self.token);
+        }
+        drop(tokens);
+        forget_live(self.token);
+        // Others would wait for us as long as this process lives, so say that nothing was started. Where no runtime is
+        // left the next call from here says it, and after our end the record is in doubt: careful, never wrong.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (oncely, intent, token) = (self.oncely.clone(), self.intent, self.token);
+            runtime.spawn(async move {
+                let _ = disown(&oncely, intent, token).await;
+            });
+        }
+    }
+}
+
+/// Says of a claim that came through after all that its effect was not started.
+async fn disown(oncely: &Oncely, intent: IntentId, token: AttemptToken) -> Result<(), StoreError> {
+    // What is still on its way lands first.
+    oncely.store().flush().await?;
+    match oncely.store().load(intent).await? {
+        Some(stored) if stored.record.body.token == token => {
+            oncely.complete(intent, token, Outcome::Rejected(not_started())).await.map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether this process runs the attempt.
+pub(crate) fn is_live(token: AttemptToken) -> bool {
+    lock(&LIVE).contains(&token)
+}
+
+/// Whether the attempt is one of ours whose effect was certainly not started.
+pub(crate) fn was_never_started(token: AttemptToken) -> bool {
+    lock(&NEVER_STARTED).contains(&token)
+}
+
+pub(crate) fn not_started() -> Failure {
+    Failure::new("NOT_STARTED", "the claim was not acknowledged, so the effect was not started")
+}
+
+/// The attempt is over, or never was.
+pub(crate) fn forget_live(token: AttemptToken) {
+    lock(&LIVE).remove(&token);
+}
+
+/// 128 random bits; without them nothing may run, for the token is what tells attempts apart.
+pub(crate) fn new_token() -> Result<AttemptToken, Error> {
+    let mut bytes = [0u8; 16];
+    getrandom::fill(&mut bytes).map_err(|e| {
+        StoreError::before(StoreErrorKind::Unavailable, format!("the system gives no random numbers: {e}"))
+    })?;
+    Ok(AttemptToken(bytes))
+}

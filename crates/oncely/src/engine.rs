@@ -1,0 +1,411 @@
+//! The engine: interprets the machine's transitions against a store. No rule about states lives here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use oncely_core::fingerprint::{Identity, identify, identify_digested};
+use oncely_core::limits::{PAYLOAD_BYTES_MAX, WAITERS_MAX};
+use oncely_core::machine::{Begin, Decision, Finding, Input, Transition, Write, step};
+use oncely_core::{
+    AttemptToken, Change, Counter, Created, Digest, IntentId, IntentName, Liveness, Millis, Outcome, Owner,
+    Record, Replaced, State, Store, StoreError, StoreErrorKind, Stored, Wrote,
+};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::answer::{Answer, Forecast, InProgress, Replay, Unresolved};
+use crate::attempt::Attempt;
+use crate::call::{Call, CallBuilder};
+use crate::claim::{self, Claim, CountGuard, OpenPlace, new_token, not_started};
+use crate::error::Error;
+
+/// The engine on one ledger. Cheap to clone.
+#[derive(Clone)]
+pub struct Oncely {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn Store>,
+    owner: Owner,
+    /// Effects open in this engine, for the limit and for a drain.
+    pub(crate) open: AtomicUsize,
+    pub(crate) closed: Notify,
+    waiting: AtomicUsize,
+    tokens: TokenSource,
+}
+
+/// Where the tokens of attempts come from.
+type TokenSource = Box<dyn Fn() -> Result<AttemptToken, Error> + Send + Sync>;
+
+/// Pause before the next look where a store cannot watch: no busy loop.
+const WATCH_FAILED_PAUSE: Duration = Duration::from_millis(10);
+
+/// The answer to [`Oncely::begin`].
+pub enum Begun {
+    /// Run the effect and complete the attempt.
+    Run(Attempt),
+    /// There is an answer already; run nothing.
+    Answered(Answer),
+}
+
+/// A call with its identity worked out.
+struct Known<'a> {
+    call: &'a Call,
+    name: IntentName,
+    intent: IntentId,
+    fingerprint: oncely_core::Fingerprint,
+}
+
+impl Oncely {
+    /// An engine on this ledger.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self::with_source(store, Box::new(new_token))
+    }
+
+    /// An engine whose attempts are named by `tokens`, which must never give one twice in a process: for simulations,
+    /// where everything follows from a seed.
+    #[doc(hidden)]
+    pub fn with_tokens(
+        store: Arc<dyn Store>,
+        tokens: impl Fn() -> AttemptToken + Send + Sync + 'static,
+    ) -> Self {
+        Self::with_source(store, Box::new(move || Ok(tokens())))
+    }
+
+    fn with_source(store: Arc<dyn Store>, tokens: TokenSource) -> Self {
+        let owner = store.owner();
+        let inner = Inner {
+            store,
+            owner,
+            open: AtomicUsize::new(0),
+            closed: Notify::new(),
+            waiting: AtomicUsize::new(0),
+            tokens,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Starts to say a call of the named tool.
+    pub fn tool(&self, name: &str) -> CallBuilder<'_> {
+        CallBuilder::new(self, name)
+    }
+
+    /// The ledger.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.store
+    }
+
+    /// How many callers wait for running attempts in this engine.
+    pub fn waiting(&self) -> usize {
+        self.inner.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Waits until every effect that this engine started has ended and is recorded, at most for `timeout`. Says how
+    /// many are still open.
+    pub async fn drain(&self, timeout: Duration) -> usize {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let closed = self.inner.closed.notified();
+            let open = self.inner.open.load(Ordering::Acquire);
+            if open == 0 || tokio::time::timeout_at(deadline, closed).await.is_err() {
+                return self.inner.open.load(Ordering::Acquire);
+            }
+        }
+    }
+
+    /// The full name of the intent that a call means, with its key derived if the call gives none.
+    pub fn name_of(&self, call: &Call) -> Result<IntentName, Error> {
+        call.validate()?;
+        Ok(self.know(call)?.0.name)
+    }
+
+    /// Asks for permission to run an effect. Waits while another attempt at the same intent is under way.
+    pub async fn begin(&self, call: &Call) -> Result<Begun, Error> {
+        call.validate()?;
+        let (known, mut seen) = self.know(call)?;
+        let mut counts = vec![(Counter::Calls, 1)];
+        let deadline =
+            Instant::now() + call.wait_for.unwrap_or(Duration::from_millis(call.policy.wait_for_ms));
+        let mut finding: Option<(AttemptToken, Finding)> = None;
+        let begun = loop {
+            let token = (self.inner.tokens)()?;
+            let probed = finding.take();
+            let transition = self.step_call(&known, seen.as_ref(), token, probed.as_ref());
+            let step = self.perform(&known, seen, transition, token).await?;
+            seen = match step {
+                Performed::Look(now_there) => now_there,
+                Performed::Started(attempt) => {
+                    counts.push((Counter::Executions, 1));
+                    break Begun::Run(attempt);
+                }
+                Performed::Answered(answer) => {
+                    counts.push((counter_of(&answer), 1));
+                    break Begun::Answered(answer);
+                }
+                Performed::Probe(stored) => {
+                    let doubted = stored.record.body.token;
+                    finding = Some((doubted, ask(call).await));
+                    Some(stored)
+                }
+                Performed::Wait(stored) => {
+                    if !counts.iter().any(|(c, _)| *c == Counter::Waits) {
+                        counts.push((Counter::Waits, 1));
+                    }
+                    match self.wait(&known, &stored, deadline).await? {
+                        Waited::Look(there) => there,
+                        Waited::GaveUp => {
+                            counts.push((Counter::InProgress, 1));
+                            let retry_after_ms = call.policy.wait_for_ms.clamp(100, 5_000);
+                            let record = stored.record;
+                            break Begun::Answered(Answer::InProgress(InProgress { record, retry_after_ms }));
+                        }
+                    }
+                }
+            };
+        };
+        self.inner.store.tally(&call.namespace, &call.tool, &counts);
+        Ok(begun)
+    }
+
+    /// What a call would do now. Runs nothing, writes nothing, uses up no key.
+    pub async fn dry_run(&self, call: &Call) -> Result<Forecast, Error> {
+        call.validate()?;
+        let (known, _) = self.know(call)?;
+        let mut seen = self.inner.store.load(known.intent).await?;
+        let token = (self.inner.tokens)()?;
+        loop {
+            let transition = self.step_call(&known, seen.as_ref(), token, None);
+            let answer = match (transition.decision, seen.take(), transition.write) {
+                (Decision::Execute(execute), _, _) => {
+                    return Ok(Forecast::WouldRun { attempt: execute.attempt, effect: call.policy.effect });
+                }
+                (Decision::Probe, Some(stored), _) => {
+                    return Ok(Forecast::WouldCheck { record: stored.record });
+                }
+                // As if it had been written: the same record, one state further.
+                (Decision::Again, Some(stored), Write::Put(draft)) => {
+                    let record = draft.stamped(known.intent, stored.record.version, stored.now);
+                    seen = Some(Stored { record: Arc::new(record), now: stored.now });
+                    continue;
+                }
+                (Decision::Wait, Some(stored), _) => {
+                    let retry_after_ms = call.policy.wait_for_ms.clamp(100, 5_000);
+                    Answer::InProgress(InProgress { record: stored.record, retry_after_ms })
+                }
+                (decision, stored, _) => answer_of(decision, known.intent, stored)?,
+            };
+            return Ok(Forecast::WouldAnswer(answer));
+        }
+    }
+
+    /// Works out who the call is. A retry with the very bytes of a remembered call needs no parsing.
+    fn know<'a>(&self, call: &'a Call) -> Result<(Known<'a>, Option<Stored>), Error> {
+        let name_with = |key| IntentName {
+            namespace: call.namespace.clone(),
+            scope: call.scope.clone(),
+            tool: call.tool.clone(),
+            key,
+        };
+        if let Some(key) = &call.key
+            && call.payload.len() <= PAYLOAD_BYTES_MAX
+        {
+            let name = name_with(key.clone());
+            let intent = name.intent_id();
+            let raw = Digest::of(&call.payload);
+            let seen = self.inner.store.peek(&intent);
+            let fingerprint = match &seen {
+                Some(stored) if stored.record.body.fingerprint.raw == raw => stored.record.body.fingerprint,
+                _ => identify_digested(Some(key.clone()), &call.payload, raw, &call.policy)?.fingerprint,
+            };
+            return Ok((Known { call, name, intent, fingerprint }, seen));
+        }
+        let Identity { key, fingerprint } = identify(call.key.clone(), &call.payload, &call.policy)?;
+        let name = name_with(key);
+        let intent = name.intent_id();
+        let seen = self.inner.store.peek(&intent);
+        Ok((Known { call, name, intent, fingerprint }, seen))
+    }
+
+    fn step_call(
+        &self,
+        known: &Known<'_>,
+        seen: Option<&Stored>,
+        token: AttemptToken,
+        probed: Option<&(AttemptToken, Finding)>,
+    ) -> Transition {
+        let record = seen.map(|s| s.record.as_ref());
+        let now = seen.map_or(Millis(0), |s| s.now);
+        if let Some(record) = record
+            && self.never_started(record)
+        {
+            let outcome = Outcome::Rejected(not_started());
+            let input = Input::Complete { token: record.body.token, outcome };
+            return Transition { decision: Decision::Again, ..step(Some(record), &input, now) };
+        }
+        let call = Begin {
+            intent: known.intent,
+            name: &known.name,
+            fingerprint: known.fingerprint,
+            token,
+            owner: &self.inner.owner,
+            liveness: record.map_or(Liveness::ByLease, |r| self.liveness(r)),
+            policy: &known.call.policy,
+            checked_by: known.call.checked_by.as_deref(),
+        };
+        let input = match probed {
+            Some((doubted, finding)) => Input::Probed { doubted: *doubted, finding: finding.clone(), call },
+            None => Input::Begin(call),
+        };
+        step(record, &input, now)
+    }
+
+    /// Carries a transition out. An effect may start only after its claim has been acknowledged as durable.
+    async fn perform(
+        &self,
+        known: &Known<'_>,
+        seen: Option<Stored>,
+        transition: Transition,
+        token: AttemptToken,
+    ) -> Result<Performed, Error> {
+        let Transition { write, events, decision } = transition;
+        let store = &self.inner.store;
+        let draft = match write {
+            Write::Put(draft) => draft,
+            Write::Nothing | Write::Remove => {
+                if !events.is_empty() {
+                    store.note(events).await?;
+                }
+                return match (decision, seen) {
+                    (Decision::Wait, Some(stored)) => Ok(Performed::Wait(stored)),
+                    (Decision::Probe, Some(stored)) => Ok(Performed::Probe(stored)),
+                    (Decision::Again, _) => Ok(Performed::Look(store.load(known.intent).await?)),
+                    (decision, seen) => Ok(Performed::Answered(answer_of(decision, known.intent, seen)?)),
+                };
+            }
+        };
+        let Decision::Execute(execute) = decision else {
+            let Some(seen) = seen else { return Ok(Performed::Look(store.load(known.intent).await?)) };
+            let replaced =
+                store.replace(known.intent, seen.record.version, Change::Put(draft), events).await?;
+            let (Replaced::Done(there) | Replaced::Stale(there)) = replaced;
+            return Ok(Performed::Look(there));
+        };
+        let place = OpenPlace::take(&self.inner)?;
+        // Live from before the claim is visible: nobody may take it for abandoned.
+        let claim = Claim::new(self, known.intent, token);
+        let claimed = match seen {
+            None => store.create(known.intent, *draft, events).await.map(|created| match created {
+                Created::New(stored) => Ok(stored),
+                Created::Exists(stored) => Err(Some(stored)),
+            }),
+            Some(seen) => {
+                let expected = seen.record.version;
+                let replaced = store.replace(known.intent, expected, Change::Put(draft), events).await;
+                replaced.map(|replaced| match replaced {
+                    Replaced::Done(Some(stored)) => Ok(stored),
+                    Replaced::Done(None) => Err(None),
+                    Replaced::Stale(there) => Err(there),
+                })
+            }
+        };
+        match claimed {
+            Ok(Ok(stored)) => {
+                claim.won();
+                Ok(Performed::Started(Attempt::new(self.clone(), place, execute, stored)))
+            }
+            Ok(Err(there)) => {
+                claim.lost();
+                Ok(Performed::Look(there))
+            }
+            Err(error) if error.wrote == Wrote::No => {
+                claim.lost();
+                Err(error.into())
+            }
+            // The claim is dropped unanswered: it may be there, and the effect was not started.
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn wait(&self, known: &Known<'_>, stored: &Stored, deadline: Instant) -> Result<Waited, Error> {
+        if Instant::now() >= deadline {
+            return Ok(Waited::GaveUp);
+        }
+        let waiters = CountGuard::enter(&self.inner.waiting);
+        if waiters.before >= WAITERS_MAX {
+            return Ok(Waited::GaveUp);
+        }
+        let changed = self.inner.store.watch(known.intent, stored.record.version);
+        // Running out of time here is no answer yet: the last look decides.
+        if let Ok(Err(_)) = tokio::time::timeout_at(deadline, changed).await {
+            tokio::time::sleep(WATCH_FAILED_PAUSE).await;
+        }
+        Ok(Waited::Look(self.inner.store.load(known.intent).await?))
+    }
+
+    /// What can be seen of the owner of a record's running attempt.
+    pub(crate) fn liveness(&self, record: &Record) -> Liveness {
+        match &record.body.state {
+            State::Running { owner, .. } if owner.process == self.inner.owner.process => {
+                if claim::is_live(record.body.token) { Liveness::Alive } else { Liveness::Lost }
+            }
+            State::Running { owner, .. } => self.inner.store.liveness(owner),
+            _ => Liveness::ByLease,
+        }
+    }
+
+    fn never_started(&self, record: &Record) -> bool {
+        matches!(&record.body.state, State::Running { owner, .. } if owner.process == self.inner.owner.process)
+            && claim::was_never_started(record.body.token)
+    }
+}
+
+enum Performed {
+    /// The ground changed: step again with what is there.
+    Look(Option<Stored>),
+    Started(Attempt),
+    Answered(Answer),
+    Probe(Stored),
+    Wait(Stored),
+}
+
+enum Waited {
+    Look(Option<Stored>),
+    GaveUp,
+}
+
+async fn ask(call: &Call) -> Finding {
+    match &call.probe {
+        Some(probe) => probe().await,
+        None => Finding::Unsure("the tool's policy asks for a check, but this call has no probe".to_owned()),
+    }
+}
+
+fn answer_of(decision: Decision, intent: IntentId, seen: Option<Stored>) -> Result<Answer, Error> {
+    match (decision, seen) {
+        (Decision::Conflict, _) => Ok(Answer::Conflict { intent }),
+        (Decision::Replay, Some(stored)) => Ok(Answer::Replayed(Replay::new(stored, true))),
+        (Decision::ReplayWithoutResult, Some(stored)) => Ok(Answer::Replayed(Replay::new(stored, false))),
+        (Decision::ReplayRejection, Some(stored)) => Ok(Answer::Refused(Replay::new(stored, true))),
+        (Decision::Halt(reason), Some(stored)) => {
+            Ok(Answer::Unknown(Unresolved { record: stored.record, now: stored.now, reason }))
+        }
+        // The machine answers a call with nothing else; saying so beats running anything.
+        (decision, _) => Err(Error::Store(StoreError::before(
+            StoreErrorKind::Unavailable,
+            format!("the machine answered a call with {decision:?}, which is a bug in oncely"),
+        ))),
+    }
+}
+
+fn counter_of(answer: &Answer) -> Counter {
+    match answer {
+        Answer::Executed(_) => Counter::Executions,
+        Answer::Replayed(_) => Counter::Replays,
+        Answer::Refused(_) => Counter::Refusals,
+        Answer::InProgress(_) => Counter::InProgress,
+        Answer::Conflict { .. } => Counter::Conflicts,
+        Answer::Unknown(_) => Counter::Unknowns,
+    }
+}

@@ -1,0 +1,67 @@
+//! Looking at the ledger and settling what is in doubt: for people, through any door.
+
+use oncely_core::machine::{Decision, Input, Refusal, Verdict};
+use oncely_core::{IntentId, Liveness, Record, StoreError, Stored};
+
+use crate::engine::Oncely;
+
+/// Why a person's wish was not carried out.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ResolveError {
+    /// There is no such record.
+    #[error("there is no record with this id")]
+    NoRecord,
+    /// There is nothing to settle.
+    #[error("the record is not in doubt: there is nothing to settle")]
+    NotInDoubt,
+    /// An attempt is under way.
+    #[error("an attempt is running and its owner lives; wait for its end")]
+    Running,
+    /// The ledger cannot be used.
+    #[error("the ledger cannot be used: {0}")]
+    Store(#[from] StoreError),
+}
+
+impl Oncely {
+    /// Settles a doubt by a person's word.
+    pub async fn resolve(
+        &self,
+        intent: IntentId,
+        by: &str,
+        verdict: Verdict,
+    ) -> Result<Stored, ResolveError> {
+        let input = |record: Option<&Record>| Input::Resolve {
+            by,
+            verdict: verdict.clone(),
+            liveness: self.liveness_in(record),
+        };
+        match self.settle(intent, None, input).await? {
+            (Decision::Refused(refusal), _) => Err(refusal.into()),
+            (_, Some(stored)) => Ok(stored),
+            (_, None) => Err(ResolveError::NoRecord),
+        }
+    }
+
+    /// Has a record forgotten: its key is new again.
+    pub async fn forget(&self, intent: IntentId, by: &str) -> Result<(), ResolveError> {
+        let input = |record: Option<&Record>| Input::Forget { by, liveness: self.liveness_in(record) };
+        match self.settle(intent, None, input).await? {
+            (Decision::Refused(refusal), _) => Err(refusal.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn liveness_in(&self, record: Option<&Record>) -> Liveness {
+        record.map_or(Liveness::ByLease, |record| self.liveness(record))
+    }
+}
+
+impl From<Refusal> for ResolveError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NoRecord => Self::NoRecord,
+            Refusal::NotInDoubt => Self::NotInDoubt,
+            Refusal::Running => Self::Running,
+        }
+    }
+}
