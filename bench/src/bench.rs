@@ -241,6 +241,9 @@ fn file_system(path: &Path) -> &'static str {
 
 fn commit(root: &Path) -> String {
     let git = Command::new("git").arg("-C").arg(root).args(["describe", "--always", "--dirty"]).output();
-    let text = git.ok().filter(|out| out.status.success()).map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned());
+    let text = git
+        .ok()
+        .filter(|out| out.status.success())
+        .map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned());
     text.unwrap_or_else(|| "unknown".to_owned())
 }

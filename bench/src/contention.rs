@@ -45,7 +45,8 @@ pub(crate) fn sentence(since: Option<Meter>) -> String {
 
 /// All ticks and those not idle, from the first line of `/proc/stat`. Waiting for the disk is idle; stolen time is not.
 fn machine(stat: &str) -> Option<(u64, u64)> {
-    let numbers: Vec<u64> = stat.lines().next()?.split_whitespace().skip(1).take(8).flat_map(str::parse).collect();
+    let numbers: Vec<u64> =
+        stat.lines().next()?.split_whitespace().skip(1).take(8).flat_map(str::parse).collect();
     let [_, _, _, idle, waiting, ..] = numbers.as_slice() else { return None };
     let all: u64 = numbers.iter().sum();
     Some((all, all - idle - waiting))

@@ -57,7 +57,12 @@ struct Args {
     #[arg(long, value_name = "FILE", hide = true, default_value = "target/release/oncely")]
     oncely: PathBuf,
     /// The peer's driver
-    #[arg(long, value_name = "FILE", hide = true, default_value = "bench/peer/target/release/oncely-bench-peer")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        hide = true,
+        default_value = "bench/peer/target/release/oncely-bench-peer"
+    )]
     peer: PathBuf,
 }
 

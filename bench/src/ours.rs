@@ -27,11 +27,20 @@ pub(crate) async fn open(path: &Path) -> Result<Oncely> {
 }
 
 /// One durable begin + complete; says when each was acknowledged.
-pub(crate) async fn begin_complete(oncely: &Oncely, number: u64, payload: String) -> Result<(Instant, Instant)> {
+pub(crate) async fn begin_complete(
+    oncely: &Oncely,
+    number: u64,
+    payload: String,
+) -> Result<(Instant, Instant)> {
     call(oncely, number, payload, Arc::new(Policy::default())).await
 }
 
-async fn call(oncely: &Oncely, number: u64, payload: String, policy: Arc<Policy>) -> Result<(Instant, Instant)> {
+async fn call(
+    oncely: &Oncely,
+    number: u64,
+    payload: String,
+    policy: Arc<Policy>,
+) -> Result<(Instant, Instant)> {
     let key = workload::key(number);
     let begun = oncely.tool(workload::TOOL).key(&key).payload_json(payload).policy(policy).begin().await?;
     let attempt = match begun {
@@ -47,8 +56,10 @@ async fn call(oncely: &Oncely, number: u64, payload: String, policy: Arc<Policy>
 }
 
 async fn run_closure(oncely: &Oncely, number: u64) -> Result<(Instant, Instant)> {
-    let call = oncely.tool(workload::TOOL).key(&workload::key(number)).payload_json(workload::small_payload(number));
-    let effect = move |_| async move { Outcome::succeeded(Effect::Created, workload::result(number).to_vec()) };
+    let call =
+        oncely.tool(workload::TOOL).key(&workload::key(number)).payload_json(workload::small_payload(number));
+    let effect =
+        move |_| async move { Outcome::succeeded(Effect::Created, workload::result(number).to_vec()) };
     match call.run(effect).await? {
         Answer::Executed(execution) if execution.unrecorded.is_none() => Ok((Instant::now(), Instant::now())),
         other => Err(format!("a new call was answered with {other:?}").into()),
@@ -143,9 +154,10 @@ pub(crate) async fn paced_for(
     paced(oncely, callers, per_second, stop, first_key).await
 }
 
-/// What is due as soon as it has ended.
-pub(crate) fn expiring() -> Policy {
-    Policy { retention: Retention { replay_for_ms: 1, remember_for_ms: 1 }, ..Policy::default() }
+/// Result and key are due this long after the end.
+pub(crate) fn expiring(after: Duration) -> Policy {
+    let ms = after.as_millis() as u64;
+    Policy { retention: Retention { replay_for_ms: ms, remember_for_ms: ms }, ..Policy::default() }
 }
 
 /// Fills a ledger with ended records of the 1 KiB payload, through begin and complete like everybody else.

@@ -119,9 +119,10 @@ impl Section {
             }
         }
         let line = |cells: [&str; 6]| {
-            let padded = cells.iter().zip(widths).map(|(cell, width)| {
-                format!("{cell}{}", " ".repeat(width - cell.chars().count()))
-            });
+            let padded = cells
+                .iter()
+                .zip(widths)
+                .map(|(cell, width)| format!("{cell}{}", " ".repeat(width - cell.chars().count())));
             padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
         };
         let mut text = format!("\n{}  ({})\n{}\n", self.name, self.note, line(HEADS));

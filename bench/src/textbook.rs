@@ -62,7 +62,9 @@ impl Textbook {
     ) -> Result<Self> {
         let pool = match connections {
             Connections::Shared => vec![Mutex::new(open(path)?)],
-            Connections::PerCaller => (0..callers).map(|_| open(path).map(Mutex::new)).collect::<Result<_>>()?,
+            Connections::PerCaller => {
+                (0..callers).map(|_| open(path).map(Mutex::new)).collect::<Result<_>>()?
+            }
         };
         Ok(Self { pattern, callers, pool, next: AtomicU64::new(first_key) })
     }
@@ -144,7 +146,9 @@ fn begin(connection: &Connection, pattern: Pattern, key: &str) -> rusqlite::Resu
 fn complete(connection: &Connection, pattern: Pattern, key: &str, result: &[u8]) -> rusqlite::Result<()> {
     let sql = match pattern {
         Pattern::Safe => "UPDATE calls SET state = 'succeeded', result = ?2 WHERE key = ?1",
-        Pattern::Unsafe => "INSERT INTO calls (key, state, created_at, result) VALUES (?1, 'succeeded', 0, ?2)",
+        Pattern::Unsafe => {
+            "INSERT INTO calls (key, state, created_at, result) VALUES (?1, 'succeeded', 0, ?2)"
+        }
     };
     connection.prepare_cached(sql)?.execute(params![key, result])?;
     Ok(())

@@ -64,7 +64,11 @@ impl Worker {
                 command
             }
         };
-        command.arg(path).args([callers.to_string(), duration.as_secs_f64().to_string(), first_key.to_string()]);
+        command.arg(path).args([
+            callers.to_string(),
+            duration.as_secs_f64().to_string(),
+            first_key.to_string(),
+        ]);
         Self::spawn(command)
     }
 
@@ -77,7 +81,8 @@ impl Worker {
 
     fn spawn(mut command: Command) -> Result<Self> {
         let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = started.map_err(|e| format!("cannot start {}: {e}", command.get_program().display()))?;
+        let mut child =
+            started.map_err(|e| format!("cannot start {}: {e}", command.get_program().display()))?;
         let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("a worker was started without pipes".into());
         };
@@ -188,7 +193,8 @@ fn wait_for(runtime: &Runtime, oncely: &oncely::Oncely, number: u64) -> Result<u
         let caller = oncely.clone();
         let task = tokio::spawn(async move {
             let payload = workload::small_payload(number);
-            let begun = caller.tool(workload::TOOL).key(&workload::key(number)).payload_json(payload).begin().await;
+            let begun =
+                caller.tool(workload::TOOL).key(&workload::key(number)).payload_json(payload).begin().await;
             (begun, crate::monotonic_ns())
         });
         while oncely.waiting() == 0 && !task.is_finished() {

@@ -35,17 +35,24 @@ pub(crate) fn result(number: u64) -> &'static [u8] {
 /// A payload of about 100 bytes.
 pub(crate) fn small_payload(number: u64) -> String {
     let id = mix(number);
-    format!(r#"{{"customer":"cust_{id:016x}","amount":99.99,"currency":"EUR","order":{number},"capture":true}}"#)
+    format!(
+        r#"{{"customer":"cust_{id:016x}","amount":99.99,"currency":"EUR","order":{number},"capture":true}}"#
+    )
 }
 
 /// A payload of about 1 KiB.
 pub(crate) fn large_payload(number: u64) -> String {
     let id = mix(number);
-    let mut text = format!(r#"{{"customer":"cust_{id:016x}","amount":99.99,"currency":"EUR","order":{number},"lines":["#);
+    let mut text = format!(
+        r#"{{"customer":"cust_{id:016x}","amount":99.99,"currency":"EUR","order":{number},"lines":["#
+    );
     for line in 0..LINES {
         let comma = if line == 0 { "" } else { "," };
         let sku = mix(id ^ line) >> 32;
-        let _ = write!(text, r#"{comma}{{"sku":"sku-{sku:08x}","quantity":{line},"price":12.5,"note":"größer"}}"#);
+        let _ = write!(
+            text,
+            r#"{comma}{{"sku":"sku-{sku:08x}","quantity":{line},"price":12.5,"note":"größer"}}"#
+        );
     }
     text.push_str(r#"],"capture":true}"#);
     text
@@ -63,7 +70,10 @@ pub(crate) fn large_payload_respelled(number: u64) -> String {
             r#"{comma}{{"note": "gr\u00f6\u00dfer", "price": 1.25e1, "quantity": {line}.0, "sku": "sku-{sku:08x}"}}"#
         );
     }
-    let _ = write!(text, r#"], "order": {number}, "currency": "EUR", "amount": 99.990, "customer": "cust_{id:016x}"}}"#);
+    let _ = write!(
+        text,
+        r#"], "order": {number}, "currency": "EUR", "amount": 99.990, "customer": "cust_{id:016x}"}}"#
+    );
     text
 }
 

@@ -22,7 +22,8 @@ enum Start {
 const TURNS: [Start; 4] = [Start::True, Start::Fresh, Start::Replay, Start::Version];
 
 pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
-    let oncely = bench.oncely.canonicalize().map_err(|e| format!("cannot find {}: {e}", bench.oncely.display()))?;
+    let oncely =
+        bench.oncely.canonicalize().map_err(|e| format!("cannot find {}: {e}", bench.oncely.display()))?;
     let path = bench.fresh();
     let store = format!("sqlite:{}", path.display());
     let first = bench.keys();

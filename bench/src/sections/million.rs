@@ -68,7 +68,8 @@ fn moderate(bench: &mut Bench) -> Result<Vec<Row>> {
         let sample = bench.runtime.block_on(async {
             let oncely = ours::open(&ledger).await?;
             let style = Style::BeginComplete;
-            let capacity = ours::closed_loop(&oncely, style, MODERATE, duration / 2, capacity_keys).await?.rate();
+            let capacity =
+                ours::closed_loop(&oncely, style, MODERATE, duration / 2, capacity_keys).await?.rate();
             ours::paced_for(&oncely, MODERATE, capacity / 2.0, duration, keys).await
         })?;
         pair.push(sample.p99);

@@ -86,7 +86,9 @@ pub(crate) async fn replay(oncely: &Oncely, number: u64, payload: String) -> Res
     let start = Instant::now();
     let begun = oncely.tool(workload::TOOL).key(&key).payload_json(payload).begin().await?;
     match &begun {
-        Begun::Answered(Answer::Replayed(replay)) if replay.result().is_some_and(|r| r.len() == expected.len()) => {
+        Begun::Answered(Answer::Replayed(replay))
+            if replay.result().is_some_and(|r| r.len() == expected.len()) =>
+        {
             let took = start.elapsed();
             if replay.result() != Some(expected) {
                 return Err(format!("key {key} replayed another result").into());

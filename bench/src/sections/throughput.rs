@@ -17,7 +17,8 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
         let safe = faster_textbook(bench, Pattern::Safe, callers)?;
         let usual = faster_textbook(bench, Pattern::Unsafe, callers)?;
         let seen = rounds(bench, callers, safe, usual)?;
-        let what = |against: &str| format!("begin + complete, {callers} callers, against the {against} textbook");
+        let what =
+            |against: &str| format!("begin + complete, {callers} callers, against the {against} textbook");
         for (name, baseline, target) in
             [("safe", &seen.safe, safe_target), ("unsafe", &seen.usual, unsafe_target)]
         {

@@ -53,7 +53,8 @@ async fn same_process(oncely: &Oncely, number: u64) -> Result<Duration> {
     let caller = oncely.clone();
     let duplicate = tokio::spawn(async move {
         let payload = workload::small_payload(number);
-        let begun = caller.tool(workload::TOOL).key(&workload::key(number)).payload_json(payload).begin().await;
+        let begun =
+            caller.tool(workload::TOOL).key(&workload::key(number)).payload_json(payload).begin().await;
         (begun, Instant::now())
     });
     while oncely.waiting() == 0 && !duplicate.is_finished() {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -108,12 +109,22 @@ fn remove_ledgers(point: &Path) -> Checked<()> {
 }
 
 /// Lets the writers write for a random while, kills them, and returns what they had acknowledged.
-fn write_until_killed(programs: &Programs, ledger: &Path, way: Way, cut: u64, rng: &mut Rng) -> Checked<Acknowledged> {
+fn write_until_killed(
+    programs: &Programs,
+    ledger: &Path,
+    way: Way,
+    cut: u64,
+    rng: &mut Rng,
+) -> Checked<Acknowledged> {
     let mut writers = Vec::new();
     for number in 0..WRITERS {
         writers.push(Writer::start(programs, ledger, way, &format!("{cut}-{number}"))?);
     }
-    thread::sleep(Duration::from_micros(rng.below(80_000)));
+    // Some cuts are to meet the opening of the ledger, most of them work at full speed.
+    if rng.percent(80) {
+        writers.iter().try_for_each(Writer::wait_for_the_first)?;
+    }
+    thread::sleep(Duration::from_micros(rng.below(120_000)));
     // All are dead before the first is asked, so that nobody writes after the cut.
     for writer in &mut writers {
         writer.process.kill()?;
@@ -128,6 +139,7 @@ fn write_until_killed(programs: &Programs, ledger: &Path, way: Way, cut: u64, rn
 struct Writer {
     process: Child,
     lines: Option<JoinHandle<Checked<Acknowledged>>>,
+    first: Receiver<()>,
 }
 
 impl Writer {
@@ -139,8 +151,21 @@ impl Writer {
             .stdout(Stdio::piped())
             .spawn()?;
         let out = process.stdout.take().ok_or("a writer has no output")?;
-        let lines = thread::spawn(move || collect(BufReader::new(out)));
-        Ok(Self { process, lines: Some(lines) })
+        let (say, first) = channel();
+        let lines = thread::spawn(move || {
+            let mut lines = BufReader::new(out);
+            let nothing_came = lines.fill_buf()?.is_empty();
+            if !nothing_came {
+                // Nobody listens where the cut does not wait.
+                let _ = say.send(());
+            }
+            collect(lines)
+        });
+        Ok(Self { process, lines: Some(lines), first })
+    }
+
+    fn wait_for_the_first(&self) -> Checked<()> {
+        Ok(self.first.recv_timeout(Duration::from_secs(30))?)
     }
 
     fn end(mut self) -> Checked<Acknowledged> {

@@ -132,8 +132,10 @@ pub fn run(programs: &Programs, runner: &Runner, outside: &Outside, plan: Plan) 
         broken: Mutex::default(),
     };
     thread::scope(|scope| -> Checked<()> {
-        let workers: Vec<_> =
-            (0..plan.workers).map(|worker| (worker, &campaign)).map(|(w, c)| scope.spawn(move || c.work(w))).collect();
+        let workers: Vec<_> = (0..plan.workers)
+            .map(|worker| (worker, &campaign))
+            .map(|(w, c)| scope.spawn(move || c.work(w)))
+            .collect();
         workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| "a worker panicked")?)
     })?;
     outside.settle()?;
@@ -272,8 +274,13 @@ fn said(output: &Output) -> String {
 
 fn children_of(pid: Pid) -> Vec<Pid> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let lists = threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|n| n.parse().ok()).map(Pid::from_raw).collect::<Vec<_>>()).collect()
+    let lists =
+        threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| {
+            list.split_whitespace().filter_map(|n| n.parse().ok()).map(Pid::from_raw).collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -41,7 +41,9 @@ impl Runner {
         let mut states = States::new();
         for line in output.stdout.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
             let record: serde_json::Value = serde_json::from_slice(line)?;
-            let text = |name: &str| record[name].as_str().map(str::to_owned).ok_or(format!("a record has no {name}"));
+            let text = |name: &str| {
+                record[name].as_str().map(str::to_owned).ok_or(format!("a record has no {name}"))
+            };
             states.insert(text("key")?, text("state")?);
         }
         Ok(states)

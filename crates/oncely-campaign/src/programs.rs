@@ -32,11 +32,19 @@ impl Programs {
 fn build() -> Checked<Programs> {
     let here = std::env::current_exe()?;
     // Tests lie one directory below the binaries.
-    let directory = here.ancestors().skip(1).find(|d| !d.ends_with("deps")).ok_or("this program lies nowhere")?;
+    let directory =
+        here.ancestors().skip(1).find(|d| !d.ends_with("deps")).ok_or("this program lies nowhere")?;
     let release = directory.ends_with("release");
     let target = directory.parent().ok_or("the build has no directory")?;
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into()));
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--quiet", "-p", "oncely-cli", "-p", "oncely-campaign"]);
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args([
+        "build",
+        "--quiet",
+        "-p",
+        "oncely-cli",
+        "-p",
+        "oncely-campaign",
+    ]);
     cargo.arg("--bins").arg("--target-dir").arg(target);
     if release {
         cargo.arg("--release");
@@ -67,25 +75,38 @@ pub enum Privilege {
     Skipped,
 }
 
+/// Checks for these programs. Without them it is an error, unless `ONCELY_SKIP_PRIVILEGED=1` is set.
+pub fn installed(what: &str, programs: &[&str]) -> Checked<Privilege> {
+    let missing = programs.iter().find(|p| which(p).is_none());
+    judge(what, missing.map(|program| format!("the program {program} is not installed")))
+}
+
 /// Checks for root and for these programs. Without them it is an error, unless `ONCELY_SKIP_PRIVILEGED=1` is set.
 pub fn privileged(what: &str, programs: &[&str]) -> Checked<Privilege> {
-    let missing = programs.iter().find(|p| which(p).is_none());
-    let lack = match missing {
-        Some(program) => format!("the program {program} is not installed"),
-        None if nix::unistd::geteuid().is_root() => return Ok(Privilege::Granted),
-        None => "it needs root".to_owned(),
-    };
+    if nix::unistd::geteuid().is_root() {
+        return installed(what, programs);
+    }
+    judge(what, Some("it needs root".to_owned()))
+}
+
+fn judge(what: &str, lack: Option<String>) -> Checked<Privilege> {
+    let Some(lack) = lack else { return Ok(Privilege::Granted) };
     if std::env::var_os("ONCELY_SKIP_PRIVILEGED").is_some_and(|v| v == "1") {
         say(&format!("skipped: {what}: {lack}, and ONCELY_SKIP_PRIVILEGED=1 is set"));
         return Ok(Privilege::Skipped);
     }
-    Err(format!("{what}: {lack}; run it as root with Debian's strace, e2fsprogs, mount and python3, or set ONCELY_SKIP_PRIVILEGED=1").into())
+    let packages = "strace, e2fsprogs, mount and python3";
+    Err(format!("{what}: {lack}; install Debian's {packages}, run as root, or set ONCELY_SKIP_PRIVILEGED=1")
+        .into())
 }
 
 /// Finds a program on the path.
 pub fn which(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).map(|d| d.join(program)).find(|p| p.is_file())
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|d| d.join(program))
+        .find(|p| p.is_file())
 }
 
 #[allow(clippy::print_stderr, reason = "a skipped proof must be seen")]

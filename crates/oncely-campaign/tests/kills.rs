@@ -1,5 +1,6 @@
 //! `kill -9` at random moments, through `oncely run`, several processes on one ledger; and the wrong ways to do it,
 //! which the same harness must catch.
+#![allow(clippy::print_stdout, reason = "seeds and figures")]
 
 use oncely_campaign::Checked;
 use oncely_campaign::kills::{Phase, Plan, Report, run};
@@ -28,7 +29,8 @@ fn careless(way: &str) -> Checked<Report> {
 
 #[test]
 fn no_kill_makes_an_effect_happen_twice_or_be_forgotten() {
-    let report = campaign_against(|programs, dir| Runner::oncely(programs, &dir.join("ledger.db")), PLAN).unwrap();
+    let report =
+        campaign_against(|programs, dir| Runner::oncely(programs, &dir.join("ledger.db")), PLAN).unwrap();
     assert!(report.broken.is_empty(), "{:#?}", report.broken);
     assert!(report.landed() >= 500, "only {} kills landed", report.landed());
     assert_eq!(report.double_effects, 0);

@@ -1,5 +1,6 @@
 //! Power cuts on a loop-mounted disk: what was acknowledged is there afterwards; and a ledger that syncs too little,
 //! which the same harness must catch.
+#![allow(clippy::print_stdout, reason = "seeds and figures")]
 
 use oncely_campaign::Checked;
 use oncely_campaign::cuts::{Plan, Report, Way, run};
@@ -25,7 +26,7 @@ fn no_power_cut_loses_what_was_acknowledged() {
     let Some(report) = cut(100, Way::Oncely).unwrap() else { return };
     assert!(report.broken.is_empty(), "{:#?}", report.broken);
     assert_eq!(report.cuts, 100);
-    assert!(report.claims > 1_000 && report.ends > 1_000, "hardly anything was written: {report:?}");
+    assert!(report.claims > 500 && report.ends > 250, "hardly anything was written: {report:?}");
 }
 
 #[test]

@@ -26,13 +26,18 @@ pub struct Failure {
     /// The exit code.
     pub exit: u8,
     /// What is said, on standard error as text or on standard output as JSON.
-    pub envelope: Envelope,
+    pub envelope: Box<Envelope>,
 }
 
 impl Failure {
     /// A failure with its code, for programs and people.
     pub fn new(exit: u8, code: &str, message: impl Into<String>) -> Self {
-        Self { exit, envelope: Envelope::failed(code, message, false) }
+        Self::of(exit, Envelope::failed(code, message, false))
+    }
+
+    /// A failure with an envelope of its own.
+    pub fn of(exit: u8, envelope: Envelope) -> Self {
+        Self { exit, envelope: Box::new(envelope) }
     }
 
     /// Bad arguments.
@@ -47,7 +52,9 @@ impl Failure {
 
     /// Adds the exact command to run.
     pub fn with_fix(mut self, fix: impl Into<String>) -> Self {
-        self.envelope = self.envelope.with_fix(fix);
+        if let Some(error) = &mut self.envelope.error {
+            error.fix = Some(fix.into());
+        }
         self
     }
 }
@@ -56,7 +63,7 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let exit = if error.kind == StoreErrorKind::BadAddress { USAGE } else { STORE_UNAVAILABLE };
         let message = format!("the ledger cannot be used: {error}");
-        Self { exit, envelope: Envelope::failed("STORE_UNAVAILABLE", message, exit == STORE_UNAVAILABLE) }
+        Self::of(exit, Envelope::failed("STORE_UNAVAILABLE", message, exit == STORE_UNAVAILABLE))
     }
 }
 
@@ -66,7 +73,7 @@ impl From<oncely::Error> for Failure {
             oncely::Error::Store(_) | oncely::Error::Overloaded { .. } => STORE_UNAVAILABLE,
             _ => USAGE,
         };
-        Self { exit, envelope: Envelope::failed(error.code(), error.to_string(), error.is_retryable()) }
+        Self::of(exit, Envelope::failed(error.code(), error.to_string(), error.is_retryable()))
     }
 }
 

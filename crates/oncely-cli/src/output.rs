@@ -297,6 +297,29 @@ pub(crate) fn ask(question: &str) -> bool {
     read.is_ok() && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
 }
 
+/// Says on a terminal what is being waited for; silent elsewhere. Gone when dropped.
+pub(crate) struct Spinner(Option<indicatif::ProgressBar>);
+
+impl Spinner {
+    /// Starts to turn.
+    pub(crate) fn start(message: &str) -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self(None);
+        }
+        let bar = indicatif::ProgressBar::new_spinner().with_message(message.to_owned());
+        bar.enable_steady_tick(std::time::Duration::from_millis(100));
+        Self(Some(bar))
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{age, clean, clean_block, quote, size};
@@ -329,28 +352,5 @@ mod tests {
         assert_eq!(quote("abc-1.db"), "abc-1.db");
         assert_eq!(quote("it's"), r"'it'\''s'");
         assert_eq!(quote(""), "''");
-    }
-}
-
-/// Says on a terminal what is being waited for; silent elsewhere. Gone when dropped.
-pub(crate) struct Spinner(Option<indicatif::ProgressBar>);
-
-impl Spinner {
-    /// Starts to turn.
-    pub(crate) fn start(message: &str) -> Self {
-        if !std::io::stderr().is_terminal() {
-            return Self(None);
-        }
-        let bar = indicatif::ProgressBar::new_spinner().with_message(message.to_owned());
-        bar.enable_steady_tick(std::time::Duration::from_millis(100));
-        Self(Some(bar))
-    }
-}
-
-impl Drop for Spinner {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.0 {
-            bar.finish_and_clear();
-        }
     }
 }

@@ -1,5 +1,7 @@
 //! What the documentation shows is what happens: every `sh` block is run, and the command reference is generated.
 
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking")]
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,7 +32,8 @@ fn run_page(page: &str) {
     let script = shell_blocks(&std::fs::read_to_string(root().join(page)).unwrap());
     assert!(!script.is_empty(), "{page} shows no command");
     let home = tempfile::tempdir().unwrap();
-    let path = format!("{}:{}", Path::new(ONCELY).parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let path =
+        format!("{}:{}", Path::new(ONCELY).parent().unwrap().display(), std::env::var("PATH").unwrap());
     let output = Command::new("bash")
         .args(["-euo", "pipefail", "-c", &script])
         .current_dir(home.path())
@@ -95,7 +98,9 @@ fn every_link_between_pages_leads_somewhere() {
     pages.extend(std::fs::read_dir(root().join("docs")).unwrap().map(|e| e.unwrap().path()));
     for page in pages.iter().filter(|p| p.extension().is_some_and(|e| e == "md")) {
         let text = std::fs::read_to_string(page).unwrap();
-        for target in text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target) {
+        for target in
+            text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
+        {
             let file = target.split('#').next().unwrap();
             if file.is_empty() || file.contains("://") {
                 continue;

@@ -1,5 +1,7 @@
 //! `oncely run` as people and agents meet it: real processes, effects counted in a file of the command's own.
 
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking")]
+
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -176,8 +178,20 @@ fn the_child_sees_its_key_attempt_and_downstream_key() {
     let home = Home::new();
     let show = "echo $ONCELY_KEY $ONCELY_ATTEMPT $ONCELY_DOWNSTREAM_KEY $1; exit $2";
     let run = |code: &str| {
-        let output = home.run(&["run", "--key", "k", "--rejected-on", "3", "--", "sh", "-c", show, "sh",
-            "id={downstream_key}", code]);
+        let output = home.run(&[
+            "run",
+            "--key",
+            "k",
+            "--rejected-on",
+            "3",
+            "--",
+            "sh",
+            "-c",
+            show,
+            "sh",
+            "id={downstream_key}",
+            code,
+        ]);
         text(&output.stdout)
     };
     let words: Vec<String> = run("0").split_whitespace().map(str::to_owned).collect();
@@ -258,9 +272,8 @@ fn json_prints_the_envelope_and_takes_the_commands_own_over() {
     let sent = home.json(&line(&["--json", "--key", "own"], &own));
     assert_eq!((&sent["effect"], &sent["data"]["id"]), (&"sent".into(), &7.into()));
 
-    let busy = home.effect(
-        r#"echo '{"ok":false,"error":{"code":"BUSY","message":"later","retryable":true}}'; exit 1"#,
-    );
+    let busy = home
+        .effect(r#"echo '{"ok":false,"error":{"code":"BUSY","message":"later","retryable":true}}'; exit 1"#);
     let rejected = home.json(&line(&["--json", "--key", "busy"], &busy));
     assert_eq!((&rejected["error"]["code"], &rejected["error"]["retryable"]), (&"BUSY".into(), &true.into()));
     let effects = home.effects();
@@ -349,7 +362,8 @@ fn a_killed_runner_is_found_dead_at_once_and_the_answer_is_unknown() {
 #[test]
 fn a_signal_to_the_runner_reaches_the_command_and_its_end_is_recorded() {
     let home = Home::new();
-    let script = "trap 'echo stopped; exit 0' TERM; echo x >> effects; echo begun; while :; do sleep 0.01; done";
+    let script =
+        "trap 'echo stopped; exit 0' TERM; echo x >> effects; echo begun; while :; do sleep 0.01; done";
     let arguments = ["run", "--key", "k", "--", "sh", "-c", script];
     let mut runner = home.command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(runner.stdout.take().unwrap()).lines();
@@ -368,7 +382,8 @@ fn a_signal_to_a_waiter_ends_only_the_waiter() {
     let home = Home::new();
     let (first, gate) = start_slow(&home, "k");
     let script = slow_line(&gate);
-    let mut waiter = home.command(&["run", "--key", "k", "--wait", "60s", "--", "sh", "-c", &script]).spawn().unwrap();
+    let mut waiter =
+        home.command(&["run", "--key", "k", "--wait", "60s", "--", "sh", "-c", &script]).spawn().unwrap();
     let pid = nix::unistd::Pid::from_raw(i32::try_from(waiter.id()).unwrap());
     // Whether it is waiting yet or still starting: it ends, and the other does not.
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
@@ -414,7 +429,8 @@ fn a_policy_file_is_found_upward_and_strict_mode_refuses_undeclared_tools() {
     )
     .unwrap();
     std::fs::create_dir(home.path("sub")).unwrap();
-    let run = |arguments: &[&str]| home.command(arguments).current_dir(home.path("sub")).status().unwrap().code();
+    let run =
+        |arguments: &[&str]| home.command(arguments).current_dir(home.path("sub")).status().unwrap().code();
     assert_eq!(run(&["run", "--key", "k", "--", "true"]), Some(4));
     assert_eq!(run(&["run", "--", "sh", "-c", "exit 0"]), Some(2), "a key is required");
     let rejected = ["run", "--key", "k", "--", "sh", "-c", "echo x >> ../effects; exit 9"];

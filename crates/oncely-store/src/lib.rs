@@ -12,6 +12,7 @@
 //!
 //! A map: [`MemoryStore`] for tests, [`SqliteStore`] for the file that processes share; `clock` keeps the ledger's time,
 //! `process` says who lives.
+#![cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "parts that only a durable ledger needs"))]
 
 mod clock;
 mod memory;

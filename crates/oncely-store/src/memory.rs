@@ -7,8 +7,9 @@ use std::time::Duration;
 use oncely_core::limits::{AUDIT_FOR_MS, PAGE_MAX};
 use oncely_core::machine::{Input, Write, step};
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis, Namespace, Owner, Page,
-    PurgeReport, Record, Replaced, StateName, Store, StoreError, StoreFuture, Stored, Tally, ToolName, Version,
+    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
+    Namespace, Owner, Page, PurgeReport, Record, Replaced, StateName, Store, StoreError, StoreFuture, Stored,
+    Tally, ToolName, Version,
 };
 
 use crate::clock::{Anchor, LedgerClock, Readings};
@@ -233,7 +234,8 @@ impl Store for MemoryStore {
     fn log(&self, query: LogQuery) -> StoreFuture<'_, Page<LoggedEvent>> {
         let limit = query.limit.clamp(1, PAGE_MAX);
         let kept = self.lock();
-        let wanted = |e: &&LoggedEvent| e.seq > query.after && query.intent.is_none_or(|i| i == e.event.intent);
+        let wanted =
+            |e: &&LoggedEvent| e.seq > query.after && query.intent.is_none_or(|i| i == e.event.intent);
         let mut found: Vec<&LoggedEvent> = kept.log.iter().filter(wanted).collect();
         let mut next = None;
         if query.newest {

@@ -11,7 +11,12 @@ pub fn this_process() -> &'static Owner {
         let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
         let started_ticks = platform::look_at(pid).map_or(0, |seen| seen.started_ticks);
         Owner {
-            process: ProcessId { boot: boot_id(), pid_namespace: platform::pid_namespace(), pid, started_ticks },
+            process: ProcessId {
+                boot: boot_id(),
+                pid_namespace: platform::pid_namespace(),
+                pid,
+                started_ticks,
+            },
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         }
     })
@@ -99,7 +104,9 @@ mod platform {
     }
 
     pub(super) fn exists(pid: u32) -> bool {
-        let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return false };
+        let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else {
+            return false;
+        };
         rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
     }
 }

@@ -3,7 +3,9 @@
 use oncely_testkit::conformance::Ledger;
 
 mod memory {
-    oncely_testkit::conformance_suite!(|| async { super::Ledger::volatile(oncely_store::MemoryStore::new()) });
+    oncely_testkit::conformance_suite!(|| async {
+        super::Ledger::volatile(oncely_store::MemoryStore::new())
+    });
 }
 
 mod sqlite {

@@ -1,4 +1,5 @@
 //! Opening a SQLite ledger: what is made, what is refused, and that a refusal changes nothing.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
@@ -152,7 +153,8 @@ async fn below_the_floor_new_attempts_are_refused_and_ends_go_on() {
     let path = directory.path().join("ledger.db");
     let begun = begin(&open(&path), "early").await;
     let options = SqliteOptions { min_free_bytes: u64::MAX, ..SqliteOptions::new(&path) };
-    let store: std::sync::Arc<dyn oncely_core::Store> = std::sync::Arc::new(SqliteStore::open(options).unwrap());
+    let store: std::sync::Arc<dyn oncely_core::Store> =
+        std::sync::Arc::new(SqliteStore::open(options).unwrap());
     let claim = common::draft("late", common::running(), common::LONG);
     let error = store.create(id("late"), claim, Vec::new()).await.unwrap_err();
     assert_eq!((error.kind, error.wrote), (StoreErrorKind::Full, Wrote::No), "{error}");

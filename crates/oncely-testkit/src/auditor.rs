@@ -214,7 +214,13 @@ impl Auditor {
     }
 
     /// A caller was told that its attempt succeeded and that this is recorded. `record` is what the ledger holds.
-    pub fn told_success(&mut self, intent: IntentId, token: AttemptToken, result: &[u8], record: Option<&Record>) {
+    pub fn told_success(
+        &mut self,
+        intent: IntentId,
+        token: AttemptToken,
+        result: &[u8],
+        record: Option<&Record>,
+    ) {
         let Some(claim) = self.claims.get(&token).copied() else {
             return self.found(intent, "a caller was told of a success that was never claimed");
         };

@@ -3,6 +3,7 @@
 //! - [`conformance`]: one named case for each promise of the store contract. [`conformance_suite!`] makes each a
 //!   test of its own, so that a failing ledger names the promise that it breaks.
 //! - [`mod@reference`]: the smallest ledger that keeps every promise, to read before writing one.
+//! - [`sim`]: a world with faults for engines to run in, everything from one seed; [`auditor`]: watches it from outside.
 //!
 //! ```
 //! mod reference_ledger {
@@ -14,5 +15,7 @@
 //! }
 //! ```
 
+pub mod auditor;
 pub mod conformance;
 pub mod reference;
+pub mod sim;

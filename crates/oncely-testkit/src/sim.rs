@@ -15,6 +15,7 @@ mod faults;
 mod rng;
 mod store;
 mod world;
+mod writes;
 
 pub use faults::{Counts, Faults, Flaw};
 pub use rng::Rng;

@@ -83,9 +83,10 @@ impl Attempt {
     /// [`CallBuilder::run`](crate::CallBuilder::run) does it by itself.
     pub async fn renew(&mut self) -> Result<(), StoreError> {
         let input = Input::Renew { token: self.info.token() };
-        match self.oncely.settle(self.info.intent, Some(self.seen.clone()), |_| input.clone()).await? {
-            (_, Some(seen)) => self.seen = seen,
-            (_, None) => {}
+        let settled =
+            self.oncely.settle(self.info.intent, Some(self.seen.clone()), |_| input.clone()).await?;
+        if let (_, Some(seen)) = settled {
+            self.seen = seen;
         }
         Ok(())
     }

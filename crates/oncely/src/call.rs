@@ -78,65 +78,53 @@ impl<'a> CallBuilder<'a> {
         Self { oncely, call }
     }
 
-    fn map(mut self, change: impl FnOnce(&mut Call) -> Result<(), Error>) -> Self {
-        self.call = self.call.and_then(|mut call| change(&mut call).map(|()| call));
+    fn map(mut self, change: impl FnOnce(Call) -> Result<Call, Error>) -> Self {
+        self.call = self.call.and_then(change);
         self
     }
 
     /// The tenant; nothing crosses it.
     pub fn namespace(self, namespace: &str) -> Self {
-        self.map(|call| Ok(call.namespace = Namespace::parse(namespace)?))
+        self.map(|call| Ok(Call { namespace: Namespace::parse(namespace)?, ..call }))
     }
 
     /// What the key is unique within: a session, task or run. Inside a scope, equal calls without a key are one intent
     /// for as long as the record is kept.
     pub fn scope(self, scope: &str) -> Self {
-        self.map(|call| Ok(call.scope = Scope::parse(scope)?))
+        self.map(|call| Ok(Call { scope: Scope::parse(scope)?, ..call }))
     }
 
     /// The name of the intent: the same for every retry, a new one only for a new intent.
     pub fn key(self, key: &str) -> Self {
-        self.map(|call| Ok(call.key = Some(Key::explicit(key)?)))
+        self.map(|call| Ok(Call { key: Some(Key::explicit(key)?), ..call }))
     }
 
     /// The payload, which a later call with the same key has to equal.
     pub fn payload(self, payload: &(impl Serialize + ?Sized)) -> Self {
         self.map(|call| {
             let malformed = |e: serde_json::Error| PayloadError::Malformed(e.to_string());
-            Ok(call.payload = serde_json::to_vec(payload).map_err(malformed)?)
+            Ok(Call { payload: serde_json::to_vec(payload).map_err(malformed)?, ..call })
         })
     }
 
     /// The payload as JSON text.
     pub fn payload_json(self, payload: impl Into<Vec<u8>>) -> Self {
-        self.map(|call| {
-            call.payload = payload.into();
-            Ok(())
-        })
+        self.map(|call| Ok(Call { payload: payload.into(), ..call }))
     }
 
     /// What the tool declares.
     pub fn policy(self, policy: impl Into<Arc<Policy>>) -> Self {
-        self.map(|call| {
-            call.policy = policy.into();
-            Ok(())
-        })
+        self.map(|call| Ok(Call { policy: policy.into(), ..call }))
     }
 
     /// How long to wait for a running attempt of the same intent.
     pub fn wait_for(self, duration: Duration) -> Self {
-        self.map(|call| {
-            call.wait_for = Some(duration);
-            Ok(())
-        })
+        self.map(|call| Ok(Call { wait_for: Some(duration), ..call }))
     }
 
     /// Somebody has checked that the attempt in doubt did not happen: let it run again. Audited with the name.
     pub fn checked_by(self, person: &str) -> Self {
-        self.map(|call| {
-            call.checked_by = Some(person.to_owned());
-            Ok(())
-        })
+        self.map(|call| Ok(Call { checked_by: Some(person.to_owned()), ..call }))
     }
 
     /// Asks the world whether the effect has happened: before acting, and, where the policy's `when_unknown` is
@@ -146,10 +134,7 @@ impl<'a> CallBuilder<'a> {
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Finding> + Send + 'static,
     {
-        self.map(|call| {
-            call.probe = Some(Arc::new(move || Box::pin(probe())));
-            Ok(())
-        })
+        self.map(|call| Ok(Call { probe: Some(Arc::new(move || Box::pin(probe()))), ..call }))
     }
 
     /// The call as said so far.

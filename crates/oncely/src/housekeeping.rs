@@ -53,7 +53,7 @@ impl Oncely {
     /// Tidies up in the background if it is this attempt's turn. A drain waits for it; a failure is no one's concern,
     /// the next one in turn tries again.
     pub(crate) fn tidy_after(&self, token: AttemptToken) {
-        if token.0[0] % ONE_IN != 0 {
+        if !token.0[0].is_multiple_of(ONE_IN) {
             return;
         }
         let Ok(place) = OpenPlace::take(&self.inner) else { return };

@@ -1,5 +1,7 @@
 //! The library as its users meet it, on both embedded ledgers. Effects are counted outside of the ledger.
 
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking")]
+
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

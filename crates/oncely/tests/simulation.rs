@@ -21,9 +21,9 @@ use keys::Lie;
 use oncely_testkit::sim::{Counts, Flaw};
 
 /// Seeds that are played in every run.
-const FIXED_SEEDS: u64 = 300;
+const FIXED_SEEDS: u64 = 200;
 /// How long seeds chosen at random are played in every run.
-const RANDOM_FOR: Duration = Duration::from_secs(8);
+const RANDOM_FOR: Duration = Duration::from_secs(6);
 /// Seeds within which a broken ledger or a lie has to be noticed.
 const CONTROL_SEEDS: u64 = 200;
 

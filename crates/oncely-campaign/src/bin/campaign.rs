@@ -64,7 +64,11 @@ fn kill(programs: &Programs, arguments: &Arguments) -> Checked<Vec<String>> {
         let left = arguments.count - total.landed();
         let plan = kills::Plan { kills: left.min(ROUND), seed, workers: arguments.workers };
         total.add(kills::run(programs, &runner, &outside, plan)?);
-        println!("round {round}, seed {seed}: {} kills landed, {} broken promises", total.landed(), total.broken.len());
+        println!(
+            "round {round}, seed {seed}: {} kills landed, {} broken promises",
+            total.landed(),
+            total.broken.len()
+        );
         round += 1;
     }
     println!("seeds: {} to {}", arguments.seed, arguments.seed + round - 1);
@@ -84,7 +88,10 @@ fn cut(programs: &Programs, arguments: &Arguments) -> Checked<Vec<String>> {
     let plan = cuts::Plan { cuts: arguments.count, seed: arguments.seed, way: cuts::Way::Oncely };
     let report = cuts::run(programs, directory.path(), plan)?;
     println!("seed: {}", arguments.seed);
-    println!("power cuts: {}, of those while the ledger was being opened: {}", report.cuts, report.cuts_while_opening);
+    println!(
+        "power cuts: {}, of those while the ledger was being opened: {}",
+        report.cuts, report.cuts_while_opening
+    );
     println!("acknowledged claims: {}, acknowledged ends: {}", report.claims, report.ends);
     println!("lost: {}", report.lost);
     Ok(report.broken)

@@ -14,7 +14,9 @@ use oncely_campaign::Checked;
 
 fn main() -> Checked<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [subcommand, _store, store, rest @ ..] = arguments.as_slice() else { return Err("no arguments".into()) };
+    let [subcommand, _store, store, rest @ ..] = arguments.as_slice() else {
+        return Err("no arguments".into());
+    };
     let (way, directory) = store.split_once(':').ok_or("the store is WAY:DIR")?;
     let directory = Path::new(directory);
     match (subcommand.as_str(), rest) {
@@ -43,8 +45,10 @@ fn claim_then_run(file: &Path, command: &[String]) -> Checked<ExitCode> {
         if let Ok(result) = fs::read(done(file)) {
             return replay(&result);
         }
-        if let Ok(mut lock) = fs::File::create_new(&lock) {
-            lock.write_all(std::process::id().to_string().as_bytes())?;
+        // Written first and then given its name, so that a lock always says whose it is.
+        let own = file.with_extension(format!("own-{}", std::process::id()));
+        fs::write(&own, std::process::id().to_string())?;
+        if fs::hard_link(&own, &lock).is_ok() {
             return run_and_record(file, command);
         }
         let owner = fs::read_to_string(&lock).unwrap_or_default();
@@ -61,7 +65,8 @@ fn claim_then_run(file: &Path, command: &[String]) -> Checked<ExitCode> {
 
 fn run_and_record(file: &Path, command: &[String]) -> Checked<ExitCode> {
     let (program, arguments) = command.split_first().ok_or("no command")?;
-    let Output { status, stdout, .. } = Command::new(program).args(arguments).stderr(Stdio::null()).output()?;
+    let Output { status, stdout, .. } =
+        Command::new(program).args(arguments).stderr(Stdio::null()).output()?;
     let code = u8::try_from(status.code().unwrap_or(255)).unwrap_or(255);
     if code != 0 {
         fs::remove_file(file.with_extension("lock")).ok();

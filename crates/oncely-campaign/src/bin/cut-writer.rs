@@ -35,14 +35,17 @@ fn acknowledge(line: &str) -> Checked<()> {
 
 /// A result of 8 to 1,200 digits that only this key has.
 fn result_of(key: &str) -> String {
-    let mut rng = Rng::new(key.bytes().fold(7, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte))));
+    let mut rng =
+        Rng::new(key.bytes().fold(7, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte))));
     let words = 1 + rng.below(75);
     (0..words).map(|_| format!("{:016x}", rng.word())).collect()
 }
 
 async fn write(file: &str, prefix: &str) -> Checked<()> {
-    let oncely = Oncely::new(oncely_store::open(&format!("sqlite:{file}?min_free=0&checkpoint_pages=200")).await?);
-    let callers: Vec<_> = (0..CALLERS).map(|caller| tokio::spawn(call(oncely.clone(), format!("{prefix}-{caller}")))).collect();
+    let oncely =
+        Oncely::new(oncely_store::open(&format!("sqlite:{file}?min_free=0&checkpoint_pages=200")).await?);
+    let callers: Vec<_> =
+        (0..CALLERS).map(|caller| tokio::spawn(call(oncely.clone(), format!("{prefix}-{caller}")))).collect();
     for caller in callers {
         caller.await??;
     }
@@ -57,7 +60,8 @@ async fn call(oncely: Oncely, prefix: String) -> Checked<()> {
         };
         acknowledge(&format!("claimed {key}"))?;
         let result = result_of(&key);
-        let outcome = Outcome::Succeeded { effect: Effect::Executed, result: Some(result.clone().into_bytes().into()) };
+        let outcome =
+            Outcome::Succeeded { effect: Effect::Executed, result: Some(result.clone().into_bytes().into()) };
         if attempt.complete(outcome).await.is_none() {
             acknowledge(&format!("succeeded {key} {result}"))?;
         }

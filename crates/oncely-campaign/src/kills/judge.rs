@@ -31,7 +31,9 @@ impl Campaign<'_> {
     fn judge_key(&self, key: &str, told: &Told, counts: &Counts, states: &States, report: &mut Report) {
         let counted = counts.get(key).copied().unwrap_or(0);
         let state = states.get(key).map_or("absent", String::as_str);
-        let mut broken = |what: &str| report.broken.push(format!("{key} ({}): {what}; {counted} effects, {state}", mode_of(key)));
+        let mut broken = |what: &str| {
+            report.broken.push(format!("{key} ({}): {what}; {counted} effects, {state}", mode_of(key)))
+        };
         if counted > 1 {
             broken("the effect took place more than once");
             report.double_effects += 1;

@@ -110,7 +110,8 @@ fn prepare(context: &Context, args: RunArgs, json: bool) -> Result<Prepared, Fai
         return Err(undeclared(&tool));
     }
     let key = args.key.as_deref().map(Key::explicit).transpose().map_err(|e| bad(&e))?;
-    let scope = args.scope.as_deref().filter(|s| !s.is_empty()).map(Scope::parse).transpose().map_err(|e| bad(&e))?;
+    let scope =
+        args.scope.as_deref().filter(|s| !s.is_empty()).map(Scope::parse).transpose().map_err(|e| bad(&e))?;
     let stdin = if args.stdin { Some(read_stdin()?) } else { None };
     let line = CommandLine {
         env: args.env.iter().map(|name| (name.clone(), std::env::var_os(name))).collect(),
@@ -120,7 +121,8 @@ fn prepare(context: &Context, args: RunArgs, json: bool) -> Result<Prepared, Fai
     };
     let ToolPolicy { mut policy, check, mut rejected_on, .. } = declared;
     if let Some(codes) = &args.rejected_on {
-        rejected_on.extend(policy_file::parse_exit_codes(codes).map_err(|e| bad(&format!("--rejected-on: {e}")))?);
+        rejected_on
+            .extend(policy_file::parse_exit_codes(codes).map_err(|e| bad(&format!("--rejected-on: {e}")))?);
     }
     policy.effect = args.effect.unwrap_or(policy.effect);
     let check = match args.check {
@@ -172,7 +174,9 @@ fn read_stdin() -> Result<Vec<u8>, Failure> {
         .read_to_end(&mut input)
         .map_err(|e| Failure::usage(format!("standard input cannot be read: {e}; nothing ran")))?;
     if input.len() > PAYLOAD_BYTES_MAX {
-        return Err(Failure::usage(format!("standard input has more than {PAYLOAD_BYTES_MAX} bytes; nothing ran")));
+        return Err(Failure::usage(format!(
+            "standard input has more than {PAYLOAD_BYTES_MAX} bytes; nothing ran"
+        )));
     }
     Ok(input)
 }

@@ -36,7 +36,7 @@ async fn ls_prints_one_json_object_per_record_and_filters() {
     let ids = |arguments: &[&str]| -> Vec<String> {
         ledger.lines(arguments).iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(ids(&["ls", "--state", "in_doubt"]), [doubted.clone()]);
+    assert_eq!(ids(&["ls", "--state", "in_doubt"]), std::slice::from_ref(&doubted));
     assert_eq!(ids(&["ls", "--state", "running"]), [attempt.info().intent().to_string()]);
     assert_eq!(ids(&["ls", "--tool", "mail:*"]), [refused]);
     assert_eq!(ids(&["ls", "--scope", "task-7", "--key", "k3"]), [doubted]);

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use oncely_core::limits::AUDIT_FOR_MS;
 use oncely_core::machine::{Input, Write, step};
 use oncely_core::{
-    Change, Created, Draft, Event, EventKind, IntentId, Millis, PurgeReport, Record, Replaced, State, StoreError,
-    Stored, Tally, Version,
+    Change, Created, Draft, Event, EventKind, IntentId, Millis, PurgeReport, Record, Replaced, State,
+    StoreError, Stored, Tally, Version,
 };
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
@@ -25,10 +25,23 @@ const LOOK_AGAIN_MS: u64 = 60_000;
 
 /// What a caller asks of the writer.
 pub(crate) enum Request {
-    Create { intent: IntentId, draft: Box<Draft>, events: Vec<Event> },
-    Replace { intent: IntentId, expected: Version, change: Change, events: Vec<Event> },
-    Note { events: Vec<Event> },
-    Purge { limit: usize },
+    Create {
+        intent: IntentId,
+        draft: Box<Draft>,
+        events: Vec<Event>,
+    },
+    Replace {
+        intent: IntentId,
+        expected: Version,
+        change: Change,
+        events: Vec<Event>,
+    },
+    Note {
+        events: Vec<Event>,
+    },
+    Purge {
+        limit: usize,
+    },
     /// Write the counters, whether or not it is time.
     Flush,
     /// Counters have come in: see to it that they are written in time.
@@ -91,7 +104,9 @@ impl<'a> Batch<'a> {
     /// of the request is written.
     pub(crate) fn apply(&mut self, request: Request) -> Result<Answer, Trouble> {
         match request {
-            Request::Create { intent, draft, events } => self.create(intent, *draft, events).map(Answer::Created),
+            Request::Create { intent, draft, events } => {
+                self.create(intent, *draft, events).map(Answer::Created)
+            }
             Request::Replace { intent, expected, change, events } => {
                 self.replace(intent, expected, change, events).map(Answer::Replaced)
             }
@@ -152,8 +167,7 @@ impl<'a> Batch<'a> {
             let there = rows::read(self.connection, &intent)?;
             return Ok(Replaced::Stale(there.map(|record| self.stored(Arc::new(record)))));
         }
-        let trail =
-            if events.is_empty() { slot.trail.clone() } else { extend_trail(&slot.trail, self.seq)? };
+        let trail = if events.is_empty() { slot.trail.clone() } else { extend_trail(&slot.trail, self.seq)? };
         if slot.succeeded {
             self.unsettled.push(intent);
         }
@@ -250,8 +264,7 @@ impl<'a> Batch<'a> {
         let mut statement = self.connection.prepare_cached(select_records!(
             "WHERE r.due BETWEEN ?1 AND ?2 AND r.version < ?3 ORDER BY r.due LIMIT ?4"
         ))?;
-        let mut rows =
-            statement.query((DUE_FIRST, self.now.0 as i64, self.seq as i64, limit as i64))?;
+        let mut rows = statement.query((DUE_FIRST, self.now.0 as i64, self.seq as i64, limit as i64))?;
         let mut due = Vec::new();
         while let Some(row) = rows.next()? {
             due.push(rows::read_row(row)?);

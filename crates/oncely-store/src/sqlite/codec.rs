@@ -3,8 +3,8 @@
 
 use oncely_core::{
     AttemptToken, Body, Digest, Doubt, DoubtCause, Effect, Event, EventKind, Failure, Fingerprint, IntentId,
-    IntentName, Key, KeyOrigin, LoggedEvent, Millis, Owner, Payload, ProcessId, Record, Retention, Settled, State,
-    Version,
+    IntentName, Key, KeyOrigin, LoggedEvent, Millis, Owner, Payload, ProcessId, Record, Retention, Settled,
+    State, Version,
 };
 
 use super::wire::{Damaged, Packer, Unpacker};
@@ -270,7 +270,10 @@ pub(crate) fn pack_events(events: &[Event]) -> Vec<u8> {
 
 /// How many events a batch holds.
 pub(crate) fn count_events(bytes: &[u8]) -> Result<u64, Damaged> {
-    let mut from = Unpacker::new(bytes);
+    unpack_count(&mut Unpacker::new(bytes))
+}
+
+fn unpack_count(from: &mut Unpacker<'_>) -> Result<u64, Damaged> {
     match from.byte()? {
         EVENTS_VERSION => from.number(),
         _ => Err(Damaged("the events have an unknown version")),
@@ -279,9 +282,8 @@ pub(crate) fn count_events(bytes: &[u8]) -> Result<u64, Damaged> {
 
 /// Reads the events of one batch back.
 pub(crate) fn unpack_events(batch: u64, at: Millis, bytes: &[u8]) -> Result<Vec<LoggedEvent>, Damaged> {
-    let count = count_events(bytes)?;
     let mut from = Unpacker::new(bytes);
-    (from.byte()?, from.number()?);
+    let count = unpack_count(&mut from)?;
     let mut events = Vec::new();
     for index in 0..count {
         let intent = IntentId(from.array()?);

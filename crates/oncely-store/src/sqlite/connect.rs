@@ -39,15 +39,13 @@ pub(crate) fn open_ledger(path: &Path, stile: &mut Turnstile) -> Result<(Connect
     check_library(rusqlite::version_number())?;
     let fail = |trouble: Trouble| trouble.at(path, Wrote::No);
     let connection = connect(path).map_err(|e| fail(e.into()))?;
-    let current = match look(&connection, path)? {
-        Found::Ours(version) => version == SCHEMA_VERSION,
-        Found::Empty => false,
-    };
-    if !current {
-        // Two processes that find a new file must not both make it.
+    // Another process may be making the ledger at this moment: only a whole one is believed without taking a turn.
+    if !matches!(look(&connection, path), Ok(Found::Ours(SCHEMA_VERSION))) {
         let _turn = stile.enter().map_err(|e| fail(e.into()))?;
-        set_wal(&connection).map_err(fail)?;
-        upgrade(&connection, path)?;
+        if !matches!(look(&connection, path)?, Found::Ours(SCHEMA_VERSION)) {
+            set_wal(&connection).map_err(fail)?;
+            upgrade(&connection, path)?;
+        }
     }
     verify(&connection, path, Use::Writing)?;
     let anchor = find_anchor(&connection, stile).map_err(fail)?;
@@ -106,7 +104,10 @@ fn look(connection: &Connection, path: &Path) -> Result<Found, StoreError> {
         )),
         (APPLICATION_ID, ..) => Err(StoreError::before(
             StoreErrorKind::Corrupt,
-            format!("the ledger {} has lost its tables; nothing was written; restore it from a copy", path.display()),
+            format!(
+                "the ledger {} has lost its tables; nothing was written; restore it from a copy",
+                path.display()
+            ),
         )),
         _ => Err(StoreError::before(
             StoreErrorKind::Foreign,
@@ -126,7 +127,6 @@ fn set_wal(connection: &Connection) -> Result<(), Trouble> {
 fn upgrade(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let fail = |e: rusqlite::Error| Trouble::from(e).at(path, Wrote::No);
     connection.execute_batch("PRAGMA synchronous = FULL; BEGIN IMMEDIATE").map_err(fail)?;
-    // Another process may have been first: look again, now that nobody else writes.
     let result = look(connection, path).and_then(|found| {
         let from = match found {
             Found::Empty => 0,
@@ -147,7 +147,8 @@ fn verify(connection: &Connection, path: &Path, purpose: Use) -> Result<(), Stor
         return Err(Trouble::from(read_only).at(path, Wrote::No));
     }
     let cache_kib = match purpose {
-        Use::Writing => 64 * 1024,
+        // Not more: SQLite goes through its whole page table in every commit that has rebalanced a tree.
+        Use::Writing => 16 * 1024,
         Use::Reading => 8 * 1024,
     };
     let settings = format!(
@@ -210,7 +211,8 @@ fn read_anchor(connection: &Connection) -> Result<Option<Anchor>, Trouble> {
 /// The newest commit in the log, and when it was.
 pub(crate) fn newest(connection: &Connection) -> rusqlite::Result<(u64, Millis)> {
     let mut statement = connection.prepare_cached("SELECT seq, at FROM audit ORDER BY seq DESC LIMIT 1")?;
-    let newest = statement.query_row([], |row| Ok((row.get::<_, i64>(0)? as u64, Millis(row.get::<_, i64>(1)? as u64))));
+    let newest = statement
+        .query_row([], |row| Ok((row.get::<_, i64>(0)? as u64, Millis(row.get::<_, i64>(1)? as u64))));
     Ok(newest.optional()?.unwrap_or_default())
 }
 

@@ -59,12 +59,18 @@ impl Trouble {
             Wrote::Maybe => "it is not known whether the write took place",
         };
         let message = match kind {
-            StoreErrorKind::Full => format!("the disk of the ledger {path} is full ({what}); {written}; free some space"),
+            StoreErrorKind::Full => {
+                format!("the disk of the ledger {path} is full ({what}); {written}; free some space")
+            }
             StoreErrorKind::ReadOnly => {
-                format!("the ledger {path} cannot be written to ({what}); {written}; check its permissions and mount")
+                format!(
+                    "the ledger {path} cannot be written to ({what}); {written}; check its permissions and mount"
+                )
             }
             StoreErrorKind::Corrupt => {
-                format!("the ledger {path} is damaged ({what}); {written}; restore it from a copy, do not delete it")
+                format!(
+                    "the ledger {path} is damaged ({what}); {written}; restore it from a copy, do not delete it"
+                )
             }
             StoreErrorKind::Foreign => {
                 format!("{path} is not a ledger ({what}); {written}; name another file")

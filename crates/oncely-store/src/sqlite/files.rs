@@ -76,7 +76,8 @@ impl Files {
     pub(crate) fn open_side_files(&self) -> Result<(OwnedFd, OwnedFd), StoreError> {
         let open = |path: &Path| {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| refuse(path, "cannot be opened", e))
+            rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+                .map_err(|e| refuse(path, "cannot be opened", e))
         };
         Ok((open(&self.turn)?, open(&self.lock)?))
     }
@@ -105,7 +106,8 @@ impl Files {
 
     /// Fails if less space is free than this.
     pub(crate) fn has_free(&self, min_bytes: u64) -> Result<(), StoreError> {
-        let room = rustix::fs::statvfs(&self.path).map_err(|e| refuse(&self.path, "cannot be looked at", e))?;
+        let room =
+            rustix::fs::statvfs(&self.path).map_err(|e| refuse(&self.path, "cannot be looked at", e))?;
         let free = room.f_bavail.saturating_mul(room.f_frsize);
         if free >= min_bytes {
             return Ok(());

@@ -27,8 +27,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis, Namespace, Owner, Page,
-    PurgeReport, Replaced, StateName, Store, StoreError, StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version, Wrote,
+    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
+    Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError, StoreErrorKind, StoreFuture,
+    Stored, Tally, ToolName, Version, Wrote,
 };
 use tokio::sync::oneshot;
 
@@ -98,6 +99,11 @@ impl Shared {
 }
 
 impl SqliteStore {
+    /// The version of the SQLite library that this program carries.
+    pub fn library_version() -> &'static str {
+        rusqlite::version()
+    }
+
     /// Opens a ledger, and makes it if there is none.
     pub fn open(options: SqliteOptions) -> Result<Self, StoreError> {
         let mut files = Files::prepare(&options.path)?;
@@ -144,26 +150,27 @@ impl SqliteStore {
             ));
         }
         let (reply, answer) = oneshot::channel();
-        let closed = || StoreError::before(StoreErrorKind::Unavailable, "the ledger is closed; nothing was written");
+        let closed =
+            || StoreError::before(StoreErrorKind::Unavailable, "the ledger is closed; nothing was written");
         match self.queue.as_ref().ok_or_else(closed)?.try_send(Op { request, reply }) {
             Ok(()) => Ok(answer),
             Err(TrySendError::Full(_)) => Err(StoreError::before(
                 StoreErrorKind::Overloaded,
-                format!("{} writes wait already; nothing was written; try again", self.shared.options.queue_max),
+                format!(
+                    "{} writes wait already; nothing was written; try again",
+                    self.shared.options.queue_max
+                ),
             )),
             Err(TrySendError::Disconnected(_)) => Err(closed()),
         }
     }
 
-    fn ask<T: Send + 'static>(
-        &self,
-        request: Request,
-        pick: fn(Answer) -> Option<T>,
-    ) -> StoreFuture<'_, T> {
+    fn ask<T: Send + 'static>(&self, request: Request, pick: fn(Answer) -> Option<T>) -> StoreFuture<'_, T> {
         let submitted = self.submit(request);
         Box::pin(async move {
             // The writer answers or dies: if it died, it is not known how far it came.
-            let lost = || StoreError::ambiguous(StoreErrorKind::Unavailable, "the ledger's writer has stopped");
+            let lost =
+                || StoreError::ambiguous(StoreErrorKind::Unavailable, "the ledger's writer has stopped");
             let answer = submitted?.await.map_err(|_| lost())??;
             pick(answer).ok_or_else(lost)
         })
@@ -238,9 +245,9 @@ impl Store for SqliteStore {
 
     fn watch(&self, intent: IntentId, seen: Version) -> StoreFuture<'_, ()> {
         let shared = &self.shared;
-        let woken = shared.watchers.register(intent, seen, || {
-            Box::new(Elsewhere { shared: Arc::downgrade(shared), commits: None })
-        });
+        let woken = shared
+            .watchers
+            .register(intent, seen, || Box::new(Elsewhere { shared: Arc::downgrade(shared), commits: None }));
         // Looked at after signing in, so that no change falls between.
         let current = shared.read(|connection| rows::read_version(connection, &intent));
         Box::pin(async move {
@@ -346,7 +353,10 @@ fn check_events(events: &[Event]) -> Result<(), StoreError> {
     if events.len() <= EVENTS_MAX {
         return Ok(());
     }
-    let message = format!("{} events in one write; at most {EVENTS_MAX} are allowed; nothing was written", events.len());
+    let message = format!(
+        "{} events in one write; at most {EVENTS_MAX} are allowed; nothing was written",
+        events.len()
+    );
     Err(StoreError::before(StoreErrorKind::Overloaded, message))
 }
 

@@ -80,9 +80,7 @@ fn bytes(name: &str, value: &str) -> Result<u64, StoreError> {
         "GiB" => 1024 * MIB,
         _ => return Err(bad(format!("{name}={value:?} has no known unit; allowed: B, KiB, MiB, GiB"))),
     };
-    count::<u64>(name, digits)?
-        .checked_mul(unit)
-        .ok_or_else(|| bad(format!("{name}={value:?} is too large")))
+    count::<u64>(name, digits)?.checked_mul(unit).ok_or_else(|| bad(format!("{name}={value:?} is too large")))
 }
 
 #[cfg(test)]

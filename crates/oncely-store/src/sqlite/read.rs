@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use oncely_core::limits::PAGE_MAX;
 use oncely_core::{
-    Counter, Filter, IntentId, IntentName, Key, LogQuery, LoggedEvent, Millis, Namespace, Record, Scope, StateName,
-    StoreError, Tally, ToolName, Wrote,
+    Counter, Filter, IntentId, IntentName, Key, LogQuery, LoggedEvent, Millis, Namespace, Record, Scope,
+    StateName, StoreError, Tally, ToolName, Wrote,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
@@ -158,7 +158,10 @@ fn prefix_range(prefix: &str) -> Option<(Vec<u8>, Vec<u8>)> {
 }
 
 /// Reads the log; also the place to go on after.
-pub(crate) fn log(connection: &Connection, query: &LogQuery) -> Result<(Vec<LoggedEvent>, Option<u64>), Trouble> {
+pub(crate) fn log(
+    connection: &Connection,
+    query: &LogQuery,
+) -> Result<(Vec<LoggedEvent>, Option<u64>), Trouble> {
     let limit = query.limit.clamp(1, PAGE_MAX);
     let mut found = Vec::new();
     let wanted = |event: &LoggedEvent| {

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use oncely_core::{IntentId, IntentName, Key, Millis, Namespace, Record, Scope, State, StateName, ToolName, Version};
+use oncely_core::{
+    IntentId, IntentName, Key, Millis, Namespace, Record, Scope, State, StateName, ToolName, Version,
+};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 
@@ -119,7 +121,12 @@ pub(crate) fn read_row(row: &Row<'_>) -> Result<(i64, Record), Trouble> {
 }
 
 /// Writes a new record; answers whether there was none.
-pub(crate) fn insert(connection: &Connection, record: &Record, tool: i64, trail: &[u8]) -> Result<bool, Trouble> {
+pub(crate) fn insert(
+    connection: &Connection,
+    record: &Record,
+    tool: i64,
+    trail: &[u8],
+) -> Result<bool, Trouble> {
     let mut statement = connection.prepare_cached(
         "INSERT INTO record (head, tail, version, state, due, changed_at, tool, scope, key, trail, body, result) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT (head) DO NOTHING",

@@ -197,7 +197,14 @@ mod tests {
 
     fn open(directory: &Path, name: &str) -> OwnedFd {
         let path = directory.join(name);
-        std::fs::File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap().into()
+        std::fs::File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .unwrap()
+            .into()
     }
 
     fn stile(directory: &Path) -> Turnstile {

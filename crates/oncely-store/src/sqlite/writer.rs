@@ -123,7 +123,8 @@ impl Writer {
         if ops.is_empty() && tallies.is_empty() {
             return;
         }
-        let (requests, mut replies): (Vec<_>, Vec<_>) = ops.into_iter().map(|op| (op.request, op.reply)).unzip();
+        let (requests, mut replies): (Vec<_>, Vec<_>) =
+            ops.into_iter().map(|op| (op.request, op.reply)).unzip();
         match self.write(requests, &mut replies, &tallies) {
             Ok(applied) => self.tell(applied),
             Err(error) => {

@@ -37,7 +37,10 @@ impl Auditor {
         let forgotten = written.hand == Hand::Call && has(written, EventKind::Forgotten);
         if !due && !forgotten {
             let state = before.body.state.name();
-            self.found(written.intent, format!("a {state} record was removed {age} ms after its last change"));
+            self.found(
+                written.intent,
+                format!("a record was removed while {state}, {age} ms after its last change"),
+            );
         }
         if let Some((_, standing)) = self.current.get_mut(&written.intent) {
             *standing = Standing::Gone;
@@ -82,7 +85,7 @@ impl Auditor {
             }
             State::Running { .. } | State::Succeeded { .. } => {
                 let state = before.body.state.name();
-                self.found(written.intent, format!("a new attempt began on a {state} record"));
+                self.found(written.intent, format!("a new attempt began while the record was {state}"));
             }
         }
     }
@@ -90,18 +93,21 @@ impl Auditor {
     /// The same attempt, in another state.
     fn changed(&mut self, written: &Written<'_>, before: &Record, after: &Record) {
         let (was, is) = (&before.body, &after.body);
-        if was.generation != is.generation || was.attempts != is.attempts || was.fingerprint != is.fingerprint {
+        if was.generation != is.generation || was.attempts != is.attempts || was.fingerprint != is.fingerprint
+        {
             self.found(written.intent, "an end of an attempt changed what the attempt was");
         }
         match (&was.state, &is.state) {
             (State::Running { .. }, State::Running { .. } | State::InDoubt { .. }) => {}
-            (State::Running { .. } | State::InDoubt { .. }, State::Succeeded { .. } | State::Rejected { .. }) => {
+            (
+                State::Running { .. } | State::InDoubt { .. },
+                State::Succeeded { .. } | State::Rejected { .. },
+            ) => {
                 self.check_end(written.intent, after);
             }
-            (
-                State::Succeeded { result: Some(_), .. },
-                State::Succeeded { result: None, .. },
-            ) if written.hand == Hand::Purge => {
+            (State::Succeeded { result: Some(_), .. }, State::Succeeded { result: None, .. })
+                if written.hand == Hand::Purge =>
+            {
                 if written.now.since(before.changed_at) < self.rules_of(&written.intent).replay_for_ms {
                     self.found(written.intent, "a result was dropped before its time");
                 }
@@ -133,7 +139,9 @@ impl Auditor {
                     && rules.repetition != Repetition::Deduplicated;
                 let epoch = self.current.get(&intent).and_then(|(e, _)| self.epochs.get(&(intent, *e)));
                 let known = |r: &[u8]| {
-                    epoch.is_some_and(|e| e.effects.iter().any(|d| d.result == r && (!own || d.token == token)))
+                    epoch.is_some_and(|e| {
+                        e.effects.iter().any(|d| d.result == r && (!own || d.token == token))
+                    })
                 };
                 if !result.as_deref().is_some_and(known) {
                     self.found(intent, "a success was recorded with a result that its effect did not have");

@@ -69,7 +69,7 @@ pub enum Flaw {
     PurgesDoubts,
     /// Removes records before their time.
     ForgetsEarly,
-    /// Says `nothing was written`, and tells the caller to go on, when the write failed.
+    /// Acknowledges writes that failed.
     AcknowledgesFailures,
 }
 

@@ -11,7 +11,7 @@ impl Rng {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,7 +21,7 @@ impl Rng {
 
     /// A number below `bound`; 0 if the bound is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.next() % bound }
+        if bound == 0 { 0 } else { self.bits() % bound }
     }
 
     /// A number from `low` to `high`, both included.
@@ -50,6 +50,6 @@ mod tests {
         // The reference values of SplitMix64 for seed 1234567.
         let mut rng = Rng::new(1_234_567);
         let expected = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
-        assert_eq!([rng.next(), rng.next(), rng.next()], expected);
+        assert_eq!([rng.bits(), rng.bits(), rng.bits()], expected);
     }
 }

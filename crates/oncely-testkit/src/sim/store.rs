@@ -4,13 +4,14 @@ use std::sync::PoisonError;
 
 use oncely_core::limits::PAGE_MAX;
 use oncely_core::{
-    AttemptToken, Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
-    Namespace, Owner, Page, PurgeReport, Replaced, State, StateName, Store, StoreError, StoreErrorKind, StoreFuture,
-    Stored, Tally, ToolName, Version,
+    AttemptToken, Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent,
+    Millis, Namespace, Owner, Page, PurgeReport, Replaced, State, StateName, Store, StoreError,
+    StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version,
 };
 use tokio::task::yield_now;
 
-use super::world::{Answered, Asked, Inner, ProcessNumber, Reply, World};
+use super::world::{Inner, ProcessNumber, World};
+use super::writes::{Answered, Asked, Reply};
 
 /// Most ticks for which a watch waits before it lets the caller look again.
 const WATCH_TICKS_MAX: u64 = 200;
@@ -245,7 +246,8 @@ impl Store for SimStore {
 
     fn census(&self) -> StoreFuture<'_, Vec<(StateName, u64)>> {
         Box::pin(self.look(|inner| {
-            let count = |state| inner.records.values().filter(|r| r.body.state.name() == state).count() as u64;
+            let count =
+                |state| inner.records.values().filter(|r| r.body.state.name() == state).count() as u64;
             StateName::ALL.into_iter().map(|state| (state, count(state))).collect()
         }))
     }

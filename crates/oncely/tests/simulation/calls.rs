@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use oncely::core::machine::Verdict;
 use oncely::core::{AttemptToken, Failure, State};
-use oncely::{Answer, Call, Effect, Error, Finding, IntentId, Oncely, Outcome};
+use oncely::{
+    Answer, AttemptInfo, Begun, Call, Effect, Error, Execution, Finding, IntentId, Oncely, Outcome,
+};
 use oncely_testkit::sim::{Rng, World};
 
 use super::keys::{Family, KeySpec, Lie, fingerprint_of};
@@ -19,6 +21,8 @@ pub(crate) enum Variant {
     Same,
     Respelled,
     Other,
+    /// Begins and completes by itself: an attempt that is dropped in a living process.
+    ByHand,
     /// A person has looked and wants the attempt in doubt run again.
     Checked,
 }
@@ -34,7 +38,7 @@ pub(crate) async fn call(
 ) {
     let (number, spec) = (key.0, &key.1);
     let mut call = match variant {
-        Variant::Same | Variant::Checked => spec.call.clone(),
+        Variant::Same | Variant::ByHand | Variant::Checked => spec.call.clone(),
         Variant::Respelled => spec.respelled(number),
         Variant::Other => spec.with_another_payload(number).unwrap_or_else(|| spec.call.clone()),
     };
@@ -44,18 +48,35 @@ pub(crate) async fn call(
         call.probe = Some(Arc::new(move || Box::pin(probe(world.clone(), intent, lie))));
     }
     let started = Arc::new(Mutex::new(None));
-    let result = {
+    let act = {
         let (world, started) = (world.clone(), started.clone());
-        oncely
-            .run(&call, move |attempt| {
-                *started.lock().unwrap() = Some(attempt.token());
-                effect(world, attempt.intent(), attempt.token(), attempt.downstream_key().to_string())
-            })
-            .await
+        move |attempt: AttemptInfo| {
+            *started.lock().unwrap() = Some(attempt.token());
+            effect(world, attempt.intent(), attempt.token(), attempt.downstream_key().to_string())
+        }
+    };
+    let result = match variant {
+        Variant::ByHand => by_hand(&oncely, &call, act).await,
+        _ => oncely.run(&call, act).await,
     };
     let started = *started.lock().unwrap();
     answers.count(&result);
     report(&world, spec.intent, &call, started, result);
+}
+
+async fn by_hand(
+    oncely: &Oncely,
+    call: &Call,
+    act: impl FnOnce(AttemptInfo) -> Running,
+) -> Result<Answer, Error> {
+    let attempt = match oncely.begin(call).await? {
+        Begun::Run(attempt) => attempt,
+        Begun::Answered(answer) => return Ok(answer),
+    };
+    let (intent, number) = (attempt.info().intent(), attempt.info().number());
+    let outcome = act(attempt.info().clone()).await;
+    let unrecorded = attempt.complete(outcome.clone()).await;
+    Ok(Answer::Executed(Execution { intent, attempt: number, outcome, unrecorded }))
 }
 
 fn report(

@@ -76,7 +76,7 @@ pub(crate) fn play(seed: u64, broken: Broken) -> Report {
         never: 8 * hardship,
         read: 10 * hardship,
     };
-    let world = World::new(rng.next(), faults, broken.flaw);
+    let world = World::new(rng.bits(), faults, broken.flaw);
     let hosts = rng.between(1, 2);
     let answers = Answers::default();
     let (keys, processes, people) = (Vec::new(), Vec::new(), Vec::new());
@@ -157,6 +157,7 @@ impl Episode {
         let variant = match self.rng.below(10) {
             0 => Variant::Other,
             1 | 2 => Variant::Respelled,
+            3..6 => Variant::ByHand,
             _ => Variant::Same,
         };
         self.call_from(at, key, variant);
@@ -259,7 +260,7 @@ impl Episode {
         let Some(at) = self.pick() else { return };
         let intent = self.rng.pick(&self.keys).unwrap().1.intent;
         let tokens = self.world.audit(|a| a.stale_tokens(&intent).to_vec());
-        let draw = self.rng.next();
+        let draw = self.rng.bits();
         if let Some(token) = self.rng.pick(&tokens) {
             let process = &self.processes[at];
             process.runtime.spawn(calls::stale(process.oncely.clone(), intent, *token, draw));
@@ -321,7 +322,7 @@ impl Episode {
 fn token(world: &World) -> AttemptToken {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut bytes = [0; 16];
-    bytes[0] = world.random(|rng| rng.next() as u8);
+    bytes[0] = world.random(|rng| rng.bits() as u8);
     bytes[8..].copy_from_slice(&NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes());
     AttemptToken(bytes)
 }

@@ -81,7 +81,9 @@ pub async fn pay_through(
 
 async fn charge(address: std::net::SocketAddr, order: String) -> Outcome {
     match ask(address, &format!("charge {order}")).await {
-        Ok(answer) if answer == "busy" => Outcome::rejected("BUSY", "the service is busy and charged nothing"),
+        Ok(answer) if answer == "busy" => {
+            Outcome::rejected("BUSY", "the service is busy and charged nothing")
+        }
         Ok(answer) => oncely::outcome::created(&answer),
         Err(error) => Outcome::unknown(format!("the answer was lost: {error}")),
     }
@@ -89,9 +91,7 @@ async fn charge(address: std::net::SocketAddr, order: String) -> Outcome {
 
 async fn find(address: std::net::SocketAddr, order: String) -> Finding {
     match ask(address, &format!("find {order}")).await {
-        Ok(answer) if answer.starts_with("charged") => {
-            Finding::Happened(Some(answer.into_bytes().into()))
-        }
+        Ok(answer) if answer.starts_with("charged") => Finding::Happened(Some(answer.into_bytes().into())),
         Ok(_) => Finding::NotHappened,
         Err(error) => Finding::Unsure(error.to_string()),
     }

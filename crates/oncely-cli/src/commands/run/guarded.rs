@@ -7,14 +7,14 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use oncely::policy_file::CheckCommand;
 use oncely::{Attempt, AttemptInfo, Begun, Call, Execution, Finding, Oncely, Outcome, Probe};
 use oncely_core::name::hex;
-use oncely::policy_file::CheckCommand;
 use oncely_core::{AttemptToken, Failure as Rejection, IntentId, IntentName, State};
 use oncely_doors::command::child::{self, Ended, Live, PassedSignals, Plan};
 use oncely_doors::command::{
-    ATTEMPT_VARIABLE, DOWNSTREAM_KEY_PLACE, DOWNSTREAM_KEY_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE, classify, orphans,
-    probe,
+    ATTEMPT_VARIABLE, DOWNSTREAM_KEY_PLACE, DOWNSTREAM_KEY_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE, classify,
+    orphans, probe,
 };
 
 use super::{Prepared, report};
@@ -65,12 +65,14 @@ pub async fn run_read(prepared: Prepared) -> Result<ExitCode, Failure> {
             return Err(Failure::new(code, "SPAWN_FAILED", message));
         }
     };
-    let ended = ended.map_err(|e| Failure::internal(format!("the command's end could not be awaited: {e}")))?;
+    let ended =
+        ended.map_err(|e| Failure::internal(format!("the command's end could not be awaited: {e}")))?;
     Ok(report::read(&ended, prepared.json))
 }
 
 fn catch_signals() -> Result<PassedSignals, Failure> {
-    PassedSignals::catch().map_err(|e| Failure::internal(format!("signals cannot be caught: {e}; nothing ran")))
+    PassedSignals::catch()
+        .map_err(|e| Failure::internal(format!("signals cannot be caught: {e}; nothing ran")))
 }
 
 async fn begin_with_spinner(oncely: &Oncely, call: &Call, intent: IntentId) -> Result<Begun, Failure> {
@@ -96,7 +98,12 @@ async fn begin_with_spinner(oncely: &Oncely, call: &Call, intent: IntentId) -> R
     Ok(begun?)
 }
 
-async fn execute(oncely: &Oncely, attempt: Attempt, mut prepared: Prepared, signals: PassedSignals) -> ExitCode {
+async fn execute(
+    oncely: &Oncely,
+    attempt: Attempt,
+    mut prepared: Prepared,
+    signals: PassedSignals,
+) -> ExitCode {
     let seen: Arc<Mutex<Option<Ended>>> = Arc::default();
     let json = prepared.json;
     let (record, probe) = (attempt.info().clone(), prepared.call.probe.take());
@@ -240,4 +247,3 @@ async fn refuse_while_it_still_runs(oncely: &Oncely, intent: IntentId) -> Result
         None => Ok(()),
     }
 }
-

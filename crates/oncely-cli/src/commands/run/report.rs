@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use oncely::{Answer, AttemptInfo, Execution, Forecast, Oncely, Outcome, Replay, Unrecorded};
 use oncely_core::State;
+use oncely_doors::command::Captured;
 use oncely_doors::command::child::{Ended, How};
 use oncely_doors::command::classify::own_envelope;
-use oncely_doors::command::Captured;
 use oncely_doors::envelope::Envelope;
 use oncely_doors::tell;
 use serde_json::Value;
@@ -29,7 +29,7 @@ pub fn answered(answer: &Answer, json: bool) -> ExitCode {
 
 fn failed(answer: &Answer, exit: u8, json: bool) -> ExitCode {
     match tell::without_running(answer) {
-        Some(envelope) => print_failure(&Failure { exit, envelope }, json),
+        Some(envelope) => print_failure(&Failure::of(exit, envelope), json),
         None => ExitCode::from(exit),
     }
 }
@@ -191,8 +191,10 @@ pub async fn dry_run(oncely: &Oncely, prepared: Prepared) -> Result<ExitCode, Fa
         Forecast::WouldCheck { record } => {
             let envelope = Envelope::done("noop", Value::Null);
             let mut envelope = tell::with_record(envelope, &record);
-            envelope.reason =
-                Some("a call now would ask the check about an attempt in doubt, and then run or not; nothing ran".into());
+            envelope.reason = Some(
+                "a call now would ask the check about an attempt in doubt, and then run or not; nothing ran"
+                    .into(),
+            );
             envelope
         }
         Forecast::WouldAnswer(Answer::Replayed(replay)) => {

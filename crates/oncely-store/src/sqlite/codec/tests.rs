@@ -4,19 +4,22 @@ use std::fmt::Write as _;
 
 use oncely_core::name::hex;
 use oncely_core::{
-    AttemptToken, Body, Digest, Doubt, DoubtCause, Effect, Event, EventKind, Failure, Fingerprint, IntentName, Key, Millis,
-    Namespace, Owner, ProcessId, Record, Retention, Scope, Settled, State, ToolName, Version,
+    AttemptToken, Body, Digest, Doubt, DoubtCause, Effect, Event, EventKind, Failure, Fingerprint,
+    IntentName, Key, Millis, Namespace, Owner, ProcessId, Record, Retention, Scope, Settled, State, ToolName,
+    Version,
 };
 
 use super::{
-    Columns, extend_trail, kept, pack_body, pack_events, pack_trail, unpack_events, unpack_record, unpack_trail,
+    Columns, extend_trail, kept, pack_body, pack_events, pack_trail, unpack_events, unpack_record,
+    unpack_trail,
 };
 use crate::sqlite::wire::Damaged;
 
 const GOLDEN: &str = include_str!("../../../tests/golden/codec.txt");
 
 fn owner() -> Owner {
-    let process = ProcessId { boot: [0xb0; 16], pid_namespace: 4_026_531_836, pid: 4242, started_ticks: 123_456 };
+    let process =
+        ProcessId { boot: [0xb0; 16], pid_namespace: 4_026_531_836, pid: 4242, started_ticks: 123_456 };
     Owner { process, host: "höst".to_owned() }
 }
 
@@ -123,7 +126,10 @@ fn a_cut_or_lengthened_body_is_damage() {
         let mut body = pack_body(&record);
         let bytes = kept(&record.body.state).cloned();
         for end in 0..body.len() {
-            assert!(unpack_record(columns(&record, &body[..end], bytes.as_deref())).is_err(), "{title} at {end}");
+            assert!(
+                unpack_record(columns(&record, &body[..end], bytes.as_deref())).is_err(),
+                "{title} at {end}"
+            );
         }
         body.push(0);
         assert_eq!(
