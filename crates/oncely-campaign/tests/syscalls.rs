@@ -56,8 +56,9 @@ fn an_error_at_any_write_or_sync_starts_nothing_on_a_guess_and_loses_nothing() {
 #[test]
 fn a_disk_that_fails_for_good_after_the_effect_gives_the_result_with_a_warning() {
     // The first sync is the claim's, the second the end's.
-    let fails =
-        |walk: &Walk<'_>, report: &mut Report| walk.one("-wal", "fsync", 2, Fault::FromThenOn("EIO"), report);
+    let fails = |walk: &Walk<'_>, report: &mut Report| {
+        SYNCS.iter().try_for_each(|call| walk.one("-wal", call, 2, Fault::FromThenOn("EIO"), report))
+    };
     let Some(report) = walk(fails).unwrap() else { return };
     assert!(report.broken.is_empty(), "{:#?}", report.broken);
     assert_eq!((report.faults, report.warned), (1, 1), "{report:?}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use oncely_core::canonical::PayloadError;
 use oncely_core::machine::Finding;
-use oncely_core::{Key, Kind, Namespace, Policy, Scope, ToolName};
+use oncely_core::{AttemptToken, Key, Kind, Namespace, Policy, Record, Scope, ToolName};
 use serde::Serialize;
 
 use crate::answer::Forecast;
@@ -34,8 +34,8 @@ pub struct Call {
     pub policy: Arc<Policy>,
     /// How long to wait for a running attempt, if not as the policy says.
     pub wait_for: Option<Duration>,
-    /// A person has checked that an attempt in doubt did not happen, and wants it run: who.
-    pub checked_by: Option<String>,
+    /// A person has checked that an attempt in doubt did not happen, and wants it run: who, and which attempt.
+    pub checked: Option<(String, AttemptToken)>,
     /// Asks whether the effect has happened: before acting, and to settle a doubt.
     pub probe: Option<Probe>,
 }
@@ -51,7 +51,7 @@ impl Call {
             payload,
             policy: Arc::new(Policy::default()),
             wait_for: None,
-            checked_by: None,
+            checked: None,
             probe: None,
         }
     }
@@ -122,9 +122,11 @@ impl<'a> CallBuilder<'a> {
         self.map(|call| Ok(Call { wait_for: Some(duration), ..call }))
     }
 
-    /// Somebody has checked that the attempt in doubt did not happen: let it run again. Audited with the name.
-    pub fn checked_by(self, person: &str) -> Self {
-        self.map(|call| Ok(Call { checked_by: Some(person.to_owned()), ..call }))
+    /// Somebody has looked at this record in doubt and checked that its attempt did not happen: let it run again.
+    /// Audited with the name. It says nothing of an attempt that has taken its place since.
+    pub fn checked_by(self, person: &str, seen: &Record) -> Self {
+        let checked = Some((person.to_owned(), seen.body.token));
+        self.map(|call| Ok(Call { checked, ..call }))
     }
 
     /// Asks the world whether the effect has happened: before acting, and, where the policy's `when_unknown` is

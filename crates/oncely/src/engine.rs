@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oncely_core::fingerprint::{Identity, identify, identify_digested};
 use oncely_core::limits::{PAYLOAD_BYTES_MAX, WAITERS_MAX};
-use oncely_core::machine::{Begin, Decision, Finding, Input, Transition, Write, step};
+use oncely_core::machine::{Begin, Checked, Decision, Finding, Input, Transition, Write, step};
 use oncely_core::{
     AttemptToken, Change, Counter, Created, Digest, IntentId, IntentName, Liveness, Millis, Outcome, Owner,
     Record, Replaced, State, Store, StoreError, StoreErrorKind, Stored, Wrote,
@@ -252,7 +252,7 @@ impl Oncely {
             owner: &self.inner.owner,
             liveness: record.map_or(Liveness::ByLease, |r| self.liveness(r)),
             policy: &known.call.policy,
-            checked_by: known.call.checked_by.as_deref(),
+            checked: known.call.checked.as_ref().map(|(by, doubted)| Checked { by, doubted: *doubted }),
         };
         let input = match probed {
             Some((doubted, finding)) => Input::Probed { doubted: *doubted, finding: finding.clone(), call },
@@ -353,6 +353,11 @@ impl Oncely {
             State::Running { owner, .. } => self.inner.store.liveness(owner),
             _ => Liveness::ByLease,
         }
+    }
+
+    /// Whether the latest attempt of a record is under way, as far as can be seen from here.
+    pub fn is_under_way(&self, record: &Record) -> bool {
+        matches!(record.body.state, State::Running { .. }) && self.liveness(record) != Liveness::Lost
     }
 
     fn never_started(&self, record: &Record) -> bool {

@@ -17,25 +17,25 @@ pub enum ResolveError {
     /// An attempt is under way.
     #[error("an attempt is running and its owner lives; wait for its end")]
     Running,
+    /// Another attempt has taken the place of the one that was looked at.
+    #[error("another attempt has been made since you looked; look again")]
+    Moved,
     /// The ledger cannot be used.
     #[error("the ledger cannot be used: {0}")]
     Store(#[from] StoreError),
 }
 
 impl Oncely {
-    /// Settles a doubt by a person's word.
-    pub async fn resolve(
-        &self,
-        intent: IntentId,
-        by: &str,
-        verdict: Verdict,
-    ) -> Result<Stored, ResolveError> {
+    /// Settles the doubt about a record by the word of a person who looked at it. The word is about the attempt that
+    /// they saw: if another has taken its place since, it is refused.
+    pub async fn resolve(&self, seen: &Record, by: &str, verdict: Verdict) -> Result<Stored, ResolveError> {
         let input = |record: Option<&Record>| Input::Resolve {
             by,
+            doubted: seen.body.token,
             verdict: verdict.clone(),
             liveness: self.liveness_in(record),
         };
-        match self.settle(intent, None, input).await? {
+        match self.settle(seen.intent, None, input).await? {
             (Decision::Refused(refusal), _) => Err(refusal.into()),
             (_, Some(stored)) => Ok(stored),
             (_, None) => Err(ResolveError::NoRecord),
@@ -62,6 +62,7 @@ impl From<Refusal> for ResolveError {
             Refusal::NoRecord => Self::NoRecord,
             Refusal::NotInDoubt => Self::NotInDoubt,
             Refusal::Running => Self::Running,
+            Refusal::Moved => Self::Moved,
         }
     }
 }

@@ -137,10 +137,12 @@ async fn an_unknown_outcome_never_runs_again_by_itself_and_a_person_can_settle_i
         }
         assert_eq!(bench.count(), 1);
         let Answer::Unknown(there) = bench.call("k", &policy, outcome::sent("")).await else { panic!() };
-        let id = there.record.intent;
         let verdict = Verdict::Succeeded { effect: Effect::Sent, result: Some(b"found"[..].into()) };
-        bench.oncely.resolve(id, "ada", verdict.clone()).await.unwrap();
-        assert!(matches!(bench.oncely.resolve(id, "ada", verdict).await, Err(ResolveError::NotInDoubt)));
+        bench.oncely.resolve(&there.record, "ada", verdict.clone()).await.unwrap();
+        assert!(matches!(
+            bench.oncely.resolve(&there.record, "ada", verdict).await,
+            Err(ResolveError::NotInDoubt)
+        ));
         let Answer::Replayed(replay) = bench.call("k", &policy, outcome::sent("")).await else { panic!() };
         assert_eq!(replay.result(), Some(&b"found"[..]));
         assert_eq!(bench.count(), 1);
@@ -154,15 +156,16 @@ async fn what_a_person_settled_as_rejected_or_checked_runs_again() {
         bench.call("k", &policy, outcome::unknown("?")).await;
         let Answer::Unknown(there) = bench.call("k", &policy, outcome::sent("")).await else { panic!() };
         let verdict = Verdict::Rejected(Failure::new("CHECKED", "not in the bank's list"));
-        bench.oncely.resolve(there.record.intent, "ada", verdict).await.unwrap();
+        bench.oncely.resolve(&there.record, "ada", verdict.clone()).await.unwrap();
         assert_eq!(word(&bench.call("k", &policy, outcome::unknown("?")).await), "ended unknown");
+        let Answer::Unknown(doubt) = bench.call("k", &policy, outcome::sent("")).await else { panic!() };
         let effects = bench.effects.clone();
         let again = bench
             .oncely
             .tool("charge")
             .key("k")
             .payload(&json!({ "amount": 1 }))
-            .checked_by("ada")
+            .checked_by("ada", &doubt.record)
             .run(move |attempt| async move {
                 effects.fetch_add(1, Ordering::SeqCst);
                 outcome::sent(&attempt.number())
@@ -170,6 +173,9 @@ async fn what_a_person_settled_as_rejected_or_checked_runs_again() {
             .await
             .unwrap();
         assert_eq!(word(&again), "executed");
+        // What was seen of the first attempt says nothing of a later one.
+        let late = bench.oncely.resolve(&there.record, "ada", verdict).await;
+        assert!(matches!(late, Err(ResolveError::Moved)));
         assert_eq!(bench.count(), 3);
     }
 }

@@ -54,10 +54,8 @@ pub(crate) async fn run(global: &Global, args: ResolveArgs) -> Result<ExitCode, 
     if !args.yes {
         consent(global, store, &stored, &args)?;
     }
-    let settled = oncely
-        .resolve(stored.record.intent, &actor(), verdict)
-        .await
-        .map_err(|error| refused(&error, &args.id))?;
+    let settled =
+        oncely.resolve(&stored.record, &actor(), verdict).await.map_err(|error| refused(&error, &args.id))?;
     let view = RecordView::of(store, &settled, &Clock::reading(settled.now));
     if output::wants_json(global.json) {
         output::print_json(&view);
@@ -164,5 +162,6 @@ pub(crate) fn refused(error: &ResolveError, id: &str) -> Failure {
         ResolveError::NoRecord => said("NO_RECORD"),
         ResolveError::NotInDoubt => said("NOT_IN_DOUBT"),
         ResolveError::Running => said("RUNNING"),
+        ResolveError::Moved => said("MOVED"),
     }
 }

@@ -18,7 +18,7 @@ use oncely_doors::command::classify::Rules;
 use oncely_doors::command::{CommandLine, tool_name};
 
 use crate::args::Global;
-use crate::context::{Context, actor};
+use crate::context::Context;
 use crate::exit::{self, Failure};
 
 /// Run a command once per intent; replay its result to duplicates.
@@ -82,6 +82,7 @@ struct Prepared {
     rules: Rules,
     check: Option<CheckCommand>,
     timeout: Option<Duration>,
+    retry_unknown: bool,
     json: bool,
 }
 
@@ -137,7 +138,6 @@ fn prepare(context: &Context, args: RunArgs, json: bool) -> Result<Prepared, Fai
         scope: scope.unwrap_or_default(),
         key,
         wait_for: args.wait,
-        checked_by: args.retry_unknown.then(actor),
         policy: Arc::new(policy.clone()),
         ..Call::new(tool, line.payload())
     };
@@ -148,6 +148,7 @@ fn prepare(context: &Context, args: RunArgs, json: bool) -> Result<Prepared, Fai
         rules: Rules { effect: policy.effect, rejected_on },
         check,
         timeout: args.timeout,
+        retry_unknown: args.retry_unknown,
         json,
     })
 }

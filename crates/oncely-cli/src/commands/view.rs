@@ -163,7 +163,12 @@ pub(crate) fn state_now(store: &dyn Store, stored: &Stored) -> StateName {
         return stored.record.body.state.name();
     };
     let verdict = Verdict::Rejected(Failure::new("ASKED", "asked, not settled"));
-    let input = Input::Resolve { by: "nobody", verdict, liveness: store.liveness(owner) };
+    let input = Input::Resolve {
+        by: "nobody",
+        doubted: stored.record.body.token,
+        verdict,
+        liveness: store.liveness(owner),
+    };
     match step(Some(&stored.record), &input, stored.now).decision {
         Decision::Refused(Refusal::Running) => StateName::Running,
         _ => StateName::InDoubt,

@@ -11,7 +11,8 @@ mod earlier;
 mod terms;
 
 pub use terms::{
-    Because, Begin, Decision, Execute, Finding, HaltReason, Input, Refusal, Transition, Verdict, Write,
+    Because, Begin, Checked, Decision, Execute, Finding, HaltReason, Input, Refusal, Transition, Verdict,
+    Write,
 };
 
 use crate::audit::{Event, EventKind};
@@ -28,7 +29,13 @@ pub fn step(record: Option<&Record>, input: &Input<'_>, now: Millis) -> Transiti
         Input::Complete { token, outcome } => complete(record, *token, outcome),
         Input::Renew { token } => renew(record, *token),
         Input::Probed { doubted, finding, call } => probed(record, *doubted, finding, call, now),
-        Input::Resolve { by, verdict, liveness } => resolve(record, by, verdict, *liveness, now),
+        Input::Resolve { by, doubted, verdict, liveness } => {
+            // What a person saw of one attempt says nothing of the next.
+            if record.is_some_and(|record| record.body.token != *doubted) {
+                return Transition::says(Decision::Refused(Refusal::Moved));
+            }
+            resolve(record, by, verdict, *liveness, now)
+        }
         Input::Forget { by, liveness } => forget(record, by, *liveness, now),
         Input::Expire => expire(record, now),
     }
@@ -67,8 +74,8 @@ fn begin(record: Option<&Record>, call: &Begin<'_>, now: Millis) -> Transition {
 }
 
 fn in_doubt(record: &Record, call: &Begin<'_>, now: Millis) -> Transition {
-    if let Some(person) = call.checked_by {
-        let event = Event::new(record.intent, record.body.attempts, EventKind::RetriedUnknown).by(person);
+    if let Some(checked) = call.checked.filter(|checked| checked.doubted == record.body.token) {
+        let event = Event::new(record.intent, record.body.attempts, EventKind::RetriedUnknown).by(checked.by);
         return execute(record, call, Because::PersonChecked).with_event(event);
     }
     let halt = |reason| Transition::says(Decision::Halt(reason));

@@ -38,6 +38,8 @@ pub enum Input<'a> {
     Resolve {
         /// Who.
         by: &'a str,
+        /// The attempt that they looked at.
+        doubted: AttemptToken,
         /// What is true.
         verdict: Verdict,
         /// What can be seen of the owner, if the record says running.
@@ -71,8 +73,17 @@ pub struct Begin<'a> {
     pub liveness: Liveness,
     /// What the tool declares.
     pub policy: &'a Policy,
-    /// A person has checked that an attempt in doubt did not happen, and wants it run: who.
-    pub checked_by: Option<&'a str>,
+    /// A person has checked that an attempt in doubt did not happen, and wants it run.
+    pub checked: Option<Checked<'a>>,
+}
+
+/// A person's word about an attempt in doubt: it did not happen. It says nothing of any other attempt.
+#[derive(Debug, Clone, Copy)]
+pub struct Checked<'a> {
+    /// Who.
+    pub by: &'a str,
+    /// The attempt that they looked at.
+    pub doubted: AttemptToken,
 }
 
 /// What a probe found.
@@ -209,4 +220,6 @@ pub enum Refusal {
     NotInDoubt,
     /// An attempt is under way and its owner lives.
     Running,
+    /// Another attempt has taken the place of the one that was looked at.
+    Moved,
 }

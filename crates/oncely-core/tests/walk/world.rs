@@ -1,6 +1,6 @@
 //! The abstract world of the walk: one record, the attempts that were started, and what each really did.
 
-use oncely_core::machine::{Begin, Decision, Finding, Input, Transition, Verdict, Write};
+use oncely_core::machine::{Begin, Checked, Decision, Finding, Input, Transition, Verdict, Write};
 use oncely_core::{
     AttemptToken, Digest, Doubt, DoubtCause, DownstreamKey, Effect, Failure, Fingerprint, IntentName, Key,
     Liveness, Millis, Namespace, Outcome, Owner, Policy, Record, Retention, Scope, State, ToolName, Version,
@@ -237,6 +237,11 @@ impl World {
         moves
     }
 
+    /// The attempt that a person looks at: the latest that the record knows.
+    fn looked_at(&self) -> AttemptToken {
+        self.record.as_ref().map_or(token(0), |record| record.body.token)
+    }
+
     /// Asks the machine about a move; `None` for moves of the world alone.
     pub(crate) fn ask(&self, chosen: Move, setup: &Setup, step: Step) -> Option<Transition> {
         let begin = |policy: usize, same_payload, liveness, checked: bool| Begin {
@@ -247,7 +252,7 @@ impl World {
             owner: &setup.owner,
             liveness,
             policy: &setup.policies[policy],
-            checked_by: checked.then_some("somebody"),
+            checked: checked.then(|| Checked { by: "somebody", doubted: self.looked_at() }),
         };
         let input = match chosen {
             Move::Begin { policy, same_payload, liveness, checked } => {
@@ -272,7 +277,7 @@ impl World {
                 } else {
                     Verdict::Rejected(Failure::new("RESOLVED", "a person looked"))
                 };
-                Input::Resolve { by: "somebody", verdict, liveness }
+                Input::Resolve { by: "somebody", doubted: self.looked_at(), verdict, liveness }
             }
             Move::Forget { liveness } => Input::Forget { by: "somebody", liveness },
             Move::Expire => Input::Expire,

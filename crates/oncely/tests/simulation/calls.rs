@@ -24,7 +24,7 @@ pub(crate) enum Variant {
     /// Begins and completes by itself: an attempt that is dropped in a living process.
     ByHand,
     /// A person has looked and wants the attempt in doubt run again.
-    Checked,
+    Checked(AttemptToken),
 }
 
 /// Makes a call and tells the auditor what came of it.
@@ -38,11 +38,13 @@ pub(crate) async fn call(
 ) {
     let (number, spec) = (key.0, &key.1);
     let mut call = match variant {
-        Variant::Same | Variant::ByHand | Variant::Checked => spec.call.clone(),
+        Variant::Same | Variant::ByHand | Variant::Checked(_) => spec.call.clone(),
         Variant::Respelled => spec.respelled(number),
         Variant::Other => spec.with_another_payload(number).unwrap_or_else(|| spec.call.clone()),
     };
-    call.checked_by = (variant == Variant::Checked).then(|| "a person".to_owned());
+    if let Variant::Checked(token) = variant {
+        call.checked = Some(("a person".to_owned(), token));
+    }
     if spec.family == Family::Checked {
         let (world, intent) = (world.clone(), spec.intent);
         call.probe = Some(Arc::new(move || Box::pin(probe(world.clone(), intent, lie))));
@@ -219,7 +221,14 @@ pub(crate) enum Wish {
 }
 
 /// A person who looks into the outside ledger first.
-pub(crate) async fn person(world: World, oncely: Oncely, intent: IntentId, wish: Wish, lie: Option<Lie>) {
+pub(crate) async fn person(
+    world: World,
+    oncely: Oncely,
+    seen: Arc<oncely::Record>,
+    wish: Wish,
+    lie: Option<Lie>,
+) {
+    let intent = seen.intent;
     let happened = world.audit(|a| a.happened(&intent)).filter(|_| lie != Some(Lie::Person));
     match wish {
         Wish::Forget => drop(oncely.forget(intent, "a person").await),
@@ -228,7 +237,7 @@ pub(crate) async fn person(world: World, oncely: Oncely, intent: IntentId, wish:
                 Some(result) => Verdict::Succeeded { effect: Effect::Executed, result: Some(result.into()) },
                 None => Verdict::Rejected(Failure::new("CHECKED", "a person saw that nothing happened")),
             };
-            drop(oncely.resolve(intent, "a person", verdict).await);
+            drop(oncely.resolve(&seen, "a person", verdict).await);
         }
     }
 }

@@ -226,9 +226,8 @@ impl Episode {
 
     /// A person looks at a record in doubt, and acts only if its attempt can no longer do anything.
     ///
-    /// What a person says is about the attempt that they looked at, but the engine takes it for whichever attempt is in
-    /// doubt when it arrives. So people speak only of keys where nobody else can begin an attempt meanwhile: halting
-    /// ones, with nothing under way, one person at a time. Elsewhere they only have records forgotten.
+    /// What they say is about the attempt that they looked at; others may have begun the next one before it arrives.
+    /// Where a retry is harmless they only have records forgotten: there an attempt before the latest may still act.
     fn person(&mut self) {
         let Some(at) = self.pick() else { return };
         let which = self.rng.below(self.keys.len() as u64) as usize;
@@ -241,16 +240,17 @@ impl Episode {
             return;
         }
         let happened = self.world.audit(|a| a.happened(&intent)).is_some();
-        let halts = key.1.call.policy.when_unknown == WhenUnknown::Halt;
+        let speaks = key.1.call.policy.when_unknown != WhenUnknown::Retry;
         let process = &mut self.processes[at];
         let (world, oncely, lie) = (self.world.clone(), process.oncely.clone(), self.broken.lie);
         let task = match self.rng.below(6) {
-            1 | 2 if halts && !happened => {
-                let call = calls::call(world, oncely, key, Variant::Checked, lie, self.answers.clone());
+            1 | 2 if speaks && !happened => {
+                let variant = Variant::Checked(record.body.token);
+                let call = calls::call(world, oncely, key, variant, lie, self.answers.clone());
                 process.runtime.spawn(call)
             }
-            3..6 if halts => process.runtime.spawn(calls::person(world, oncely, intent, Wish::Resolve, lie)),
-            0 => process.runtime.spawn(calls::person(world, oncely, intent, Wish::Forget, lie)),
+            3..6 if speaks => process.runtime.spawn(calls::person(world, oncely, record, Wish::Resolve, lie)),
+            0 => process.runtime.spawn(calls::person(world, oncely, record, Wish::Forget, lie)),
             _ => return,
         };
         self.people[which] = Some((process.number, task));

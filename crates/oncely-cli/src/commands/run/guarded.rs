@@ -18,6 +18,7 @@ use oncely_doors::command::{
 };
 
 use super::{Prepared, report};
+use crate::context::actor;
 use crate::exit::{self, Failure};
 use crate::output::Spinner;
 
@@ -32,8 +33,8 @@ pub async fn run(oncely: Oncely, mut prepared: Prepared) -> Result<ExitCode, Fai
     let name = oncely.name_of(&prepared.call)?;
     let intent = name.intent_id();
     prepared.call.probe = prepared.check.as_ref().map(|check| probe_of(&oncely, name, check));
-    if prepared.call.checked_by.is_some() {
-        refuse_while_it_still_runs(&oncely, intent).await?;
+    if prepared.retry_unknown {
+        prepared.call.checked = vouch(&oncely, intent).await?;
     }
     let begun = tokio::select! {
         biased;
@@ -229,10 +230,11 @@ async fn still_running(oncely: &Oncely, intent: IntentId) -> Option<(u32, u32)> 
     Some((stored.record.body.attempts, pid))
 }
 
-async fn refuse_while_it_still_runs(oncely: &Oncely, intent: IntentId) -> Result<(), Failure> {
-    let Some(stored) = oncely.store().load(intent).await? else { return Ok(()) };
-    if stored.record.body.state.has_ended() {
-        return Ok(());
+/// Who vouches for which attempt: the latest, if it is not under way any more.
+async fn vouch(oncely: &Oncely, intent: IntentId) -> Result<Option<(String, AttemptToken)>, Failure> {
+    let Some(stored) = oncely.store().load(intent).await? else { return Ok(None) };
+    if stored.record.body.state.has_ended() || oncely.is_under_way(&stored.record) {
+        return Ok(None);
     }
     match still_running(oncely, intent).await {
         Some((attempt, pid)) => Err(Failure::new(
@@ -244,6 +246,6 @@ async fn refuse_while_it_still_runs(oncely: &Oncely, intent: IntentId) -> Result
             ),
         )
         .with_fix(format!("kill {pid}"))),
-        None => Ok(()),
+        None => Ok(Some((actor(), stored.record.body.token))),
     }
 }
