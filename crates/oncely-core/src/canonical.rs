@@ -28,6 +28,9 @@ pub enum PayloadError {
     MissingField(String),
 }
 
+/// Room for so many members is made at once.
+const MEMBERS_USUAL: usize = 8;
+
 /// A JSON value whose object members are sorted and unique.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node<'a> {
@@ -53,7 +56,9 @@ pub fn parse(payload: &[u8]) -> Result<Node<'_>, PayloadError> {
         return Err(PayloadError::TooLarge { len: payload.len() });
     }
     let malformed = |e: serde_json::Error| PayloadError::Malformed(e.to_string());
-    let mut reader = serde_json::Deserializer::from_slice(payload);
+    // Checked as a whole, which is several times quicker than string by string.
+    let text = std::str::from_utf8(payload).map_err(|e| PayloadError::Malformed(e.to_string()))?;
+    let mut reader = serde_json::Deserializer::from_str(text);
     let node = NodeSeed { depth_left: PAYLOAD_DEPTH_MAX }.deserialize(&mut reader).map_err(malformed)?;
     reader.end().map_err(malformed)?;
     Ok(node)
@@ -62,7 +67,7 @@ pub fn parse(payload: &[u8]) -> Result<Node<'_>, PayloadError> {
 impl<'a> Node<'a> {
     /// The canonical text.
     pub fn to_canonical(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(256);
+        let mut out = Vec::with_capacity(1024);
         self.write(&mut out);
         out
     }
@@ -73,7 +78,7 @@ impl<'a> Node<'a> {
             Node::Null => out.extend_from_slice(b"null"),
             Node::Bool(true) => out.extend_from_slice(b"true"),
             Node::Bool(false) => out.extend_from_slice(b"false"),
-            Node::Integer(n) => out.extend_from_slice(n.to_string().as_bytes()),
+            Node::Integer(n) => out.extend_from_slice(itoa::Buffer::new().format(*n).as_bytes()),
             Node::Float(n) => out.extend_from_slice(ryu_js::Buffer::new().format_finite(*n).as_bytes()),
             Node::Text(text) => write_text(text, out),
             Node::Array(items) => {
@@ -245,11 +250,14 @@ impl<'de> Visitor<'de> for NodeSeed {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node<'de>, A::Error> {
         let seed = self.deeper()?;
-        let mut members: Vec<(Cow<'de, str>, Node<'de>)> = Vec::new();
+        let mut members: Vec<(Cow<'de, str>, Node<'de>)> = Vec::with_capacity(MEMBERS_USUAL);
         while let Some(name) = map.next_key_seed(NameSeed)? {
             members.push((name, map.next_value_seed(seed)?));
         }
-        members.sort_by(|(a, _), (b, _)| utf16_order(a, b));
+        // Most payloads come sorted, or nearly.
+        if !members.is_sorted_by(|(a, _), (b, _)| utf16_order(a, b).is_lt()) {
+            members.sort_by(|(a, _), (b, _)| utf16_order(a, b));
+        }
         if let Some(pair) = members.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(de::Error::custom(format!("the member {:?} is there twice", pair[0].0)));
         }

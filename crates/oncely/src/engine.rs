@@ -39,6 +39,8 @@ pub(crate) struct Inner {
 /// Where the tokens of attempts come from.
 type TokenSource = Box<dyn Fn() -> Result<AttemptToken, Error> + Send + Sync>;
 
+/// Stands for the name of an attempt that is only thought of; never written.
+const UNNAMED: AttemptToken = AttemptToken([0; 16]);
 /// Pause before the next look where a store cannot watch: no busy loop.
 const WATCH_FAILED_PAUSE: Duration = Duration::from_millis(10);
 
@@ -130,9 +132,14 @@ impl Oncely {
             Instant::now() + call.wait_for.unwrap_or(Duration::from_millis(call.policy.wait_for_ms));
         let mut finding: Option<(AttemptToken, Finding)> = None;
         let begun = loop {
-            let token = (self.inner.tokens)()?;
             let probed = finding.take();
-            let transition = self.step_call(&known, seen.as_ref(), token, probed.as_ref());
+            let mut token = UNNAMED;
+            let mut transition = self.step_call(&known, seen.as_ref(), token, probed.as_ref());
+            if matches!(transition.decision, Decision::Execute(_)) {
+                // Only an attempt needs a name, and a replay is too quick to wait for random numbers.
+                token = (self.inner.tokens)()?;
+                transition = self.step_call(&known, seen.as_ref(), token, probed.as_ref());
+            }
             let step = self.perform(&known, seen, transition, token).await?;
             seen = match step {
                 Performed::Look(now_there) => now_there,
@@ -174,9 +181,8 @@ impl Oncely {
         call.validate()?;
         let (known, _) = self.know(call)?;
         let mut seen = self.inner.store.load(known.intent).await?;
-        let token = (self.inner.tokens)()?;
         loop {
-            let transition = self.step_call(&known, seen.as_ref(), token, None);
+            let transition = self.step_call(&known, seen.as_ref(), UNNAMED, None);
             let answer = match (transition.decision, seen.take(), transition.write) {
                 (Decision::Execute(execute), _, _) => {
                     return Ok(Forecast::WouldRun { attempt: execute.attempt, effect: call.policy.effect });

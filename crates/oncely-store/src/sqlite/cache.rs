@@ -4,13 +4,15 @@
 use std::sync::Arc;
 
 use oncely_core::{IntentId, Record, State};
-use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use quick_cache::{OptionsBuilder, Weighter};
 
 use super::turnstile::Board;
 
 /// What an entry weighs besides the bytes of its result.
 const ENTRY_BYTES: u64 = 768;
+/// Parts with a lock each. Named, since counting the processors instead costs several reads of the file system.
+const SHARDS: usize = 16;
 
 #[derive(Clone)]
 struct Entry {
@@ -36,8 +38,17 @@ pub(crate) struct Remembered {
 
 impl Remembered {
     pub(crate) fn new(bytes: u64, board: Board) -> Self {
-        let items = usize::try_from(bytes / (2 * ENTRY_BYTES)).unwrap_or(usize::MAX).clamp(16, 1_000_000);
-        Self { entries: Cache::with_weighter(items, bytes, ByBytes), board }
+        // It grows with what it holds. Room for all of it at once would cost a process that lives for a moment more than
+        // all the rest of opening a ledger.
+        let items = usize::try_from(bytes / (2 * ENTRY_BYTES)).unwrap_or(usize::MAX).clamp(16, 256);
+        let mut options = OptionsBuilder::new();
+        options.estimated_items_capacity(items).weight_capacity(bytes).shards(SHARDS);
+        let entries = match options.build() {
+            Ok(options) => Cache::with_options(options, ByBytes, Default::default(), Default::default()),
+            // It fails only where a part is missing, and then the defaults do.
+            Err(_) => Cache::with_weighter(items, bytes, ByBytes),
+        };
+        Self { entries, board }
     }
 
     /// The epoch to pass to [`Remembered::keep_read`]: to be asked *before* the row is read.

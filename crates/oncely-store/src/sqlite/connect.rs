@@ -120,8 +120,22 @@ fn look(connection: &Connection, path: &Path) -> Result<Found, StoreError> {
 }
 
 fn set_wal(connection: &Connection) -> Result<(), Trouble> {
-    connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0))?;
-    Ok(())
+    let deadline = std::time::Instant::now() + BUSY;
+    loop {
+        let set = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0));
+        match set {
+            // Others who look at a file whose maker was killed lock it for a moment to clear its journal away, and
+            // SQLite does not wait for them here.
+            Err(e) if is_busy(&e) && std::time::Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            other => return Ok(other.map(|_| ())?),
+        }
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
 }
 
 fn upgrade(connection: &Connection, path: &Path) -> Result<(), StoreError> {

@@ -20,8 +20,8 @@ mod turnstile;
 mod wire;
 mod writer;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -59,7 +59,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 pub struct SqliteStore {
     shared: Arc<Shared>,
     opened_by: u32,
-    queue: Option<SyncSender<Op>>,
+    queue: Option<Sender<Op>>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -75,6 +75,10 @@ struct Shared {
     trusts_cache: AtomicBool,
     tallies: Tallies,
     watchers: Watchers,
+    /// Whether records have been asked for before.
+    is_warm: AtomicBool,
+    /// How many requests wait for the writer. Counted here, since a bounded queue is paid for in full when it is made.
+    queued: AtomicUsize,
 }
 
 impl Shared {
@@ -118,7 +122,7 @@ impl SqliteStore {
         let (connection, anchor) = connect::open_ledger(files.path(), &mut writers_stile)?;
         files.remember()?;
         let checkpointer = Checkpointer::new(files.path().to_owned(), stile(&files)?);
-        let (queue, queued) = sync_channel(options.queue_max);
+        let (queue, queued) = channel();
         let shared = Arc::new(Shared {
             remembered: Remembered::new(options.cache_bytes, board.clone()),
             options,
@@ -129,6 +133,8 @@ impl SqliteStore {
             trusts_cache: AtomicBool::new(true),
             tallies: Tallies::default(),
             watchers: Watchers::new(),
+            is_warm: AtomicBool::new(false),
+            queued: AtomicUsize::new(0),
         });
         let writer = Writer::new(Arc::clone(&shared), connection, writers_stile, checkpointer)?;
         let thread = std::thread::Builder::new()
@@ -152,17 +158,14 @@ impl SqliteStore {
         let (reply, answer) = oneshot::channel();
         let closed =
             || StoreError::before(StoreErrorKind::Unavailable, "the ledger is closed; nothing was written");
-        match self.queue.as_ref().ok_or_else(closed)?.try_send(Op { request, reply }) {
-            Ok(()) => Ok(answer),
-            Err(TrySendError::Full(_)) => Err(StoreError::before(
-                StoreErrorKind::Overloaded,
-                format!(
-                    "{} writes wait already; nothing was written; try again",
-                    self.shared.options.queue_max
-                ),
-            )),
-            Err(TrySendError::Disconnected(_)) => Err(closed()),
+        let most = self.shared.options.queue_max;
+        if self.shared.queued.fetch_add(1, Ordering::Relaxed) >= most {
+            self.shared.queued.fetch_sub(1, Ordering::Relaxed);
+            let message = format!("{most} writes wait already; nothing was written; try again");
+            return Err(StoreError::before(StoreErrorKind::Overloaded, message));
         }
+        self.queue.as_ref().ok_or_else(closed)?.send(Op { request, reply }).map_err(|_| closed())?;
+        Ok(answer)
     }
 
     fn ask<T: Send + 'static>(&self, request: Request, pick: fn(Answer) -> Option<T>) -> StoreFuture<'_, T> {
@@ -202,10 +205,13 @@ impl Store for SqliteStore {
     }
 
     fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
-        match self.shared.load(&intent) {
-            Ok(None) => {}
-            Ok(Some(there)) => return ready(Ok(Created::Exists(there))),
-            Err(error) => return ready(Err(error)),
+        // The first time the writer may as well look: a process that makes one call then needs no second connection.
+        if self.shared.is_warm.swap(true, Ordering::Relaxed) {
+            match self.shared.load(&intent) {
+                Ok(None) => {}
+                Ok(Some(there)) => return ready(Ok(Created::Exists(there))),
+                Err(error) => return ready(Err(error)),
+            }
         }
         if let Err(error) = check_events(&events) {
             return ready(Err(error));

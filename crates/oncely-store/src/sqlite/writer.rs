@@ -36,17 +36,23 @@ const TALLY_AFTER_MS: u64 = 250;
 /// A process that has not committed this often yet keeps the log short: the next one to open it reads all of it.
 const YOUNG_COMMITS: u64 = 64;
 /// How short, in pages.
-const YOUNG_PAGES: u32 = 250;
+const YOUNG_PAGES: u32 = 100;
 
 type Reply = oneshot::Sender<Result<Answer, StoreError>>;
+type Written = (Vec<Changed>, Vec<Result<Answer, StoreError>>);
 
-/// The writing thread's belongings.
+/// The writing thread: its place in the queue of writers, and its desk.
 pub(crate) struct Writer {
+    stile: Turnstile,
+    desk: Desk,
+}
+
+/// What the thread needs while it is its turn.
+struct Desk {
     shared: Arc<Shared>,
     connection: Connection,
     /// Whether a commit has failed and the barrier is not on disk yet.
     doubtful: bool,
-    stile: Turnstile,
     tools: Tools,
     checkpointer: Checkpointer,
     log_pages: Arc<AtomicU32>,
@@ -64,74 +70,51 @@ struct Applied {
 impl Writer {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        connection: Connection,
+        mut connection: Connection,
         stile: Turnstile,
         checkpointer: Checkpointer,
     ) -> Result<Self, StoreError> {
-        let mut writer = Self {
+        let log_pages = Arc::new(AtomicU32::new(0));
+        watch_log(&mut connection, &log_pages)
+            .map_err(|e| Trouble::from(e).at(shared.files.path(), Wrote::No))?;
+        let desk = Desk {
             shared,
             connection,
             doubtful: false,
-            stile,
             tools: Tools::default(),
             checkpointer,
-            log_pages: Arc::new(AtomicU32::new(0)),
+            log_pages,
             poke_at_pages: 0,
             commits: 0,
             tally_due_ms: 0,
         };
-        writer.watch_log().map_err(|e| Trouble::from(e).at(writer.shared.files.path(), Wrote::No))?;
-        Ok(writer)
+        Ok(Self { stile, desk })
     }
 
     /// Serves until no sender is left and the queue is empty.
     pub(crate) fn run(mut self, queue: &Receiver<Op>) {
-        while let Some(ops) = self.next(queue) {
-            self.commit(ops);
-            self.look_after_log();
+        while let Some(first) = self.desk.next(queue) {
+            self.commit(first, queue);
+            self.desk.look_after_log();
         }
-        self.tally_due_ms = 0;
-        self.commit(Vec::new());
+        self.desk.tally_due_ms = 0;
+        self.commit(None, queue);
         self.close_log();
     }
 
-    /// Takes what has queued up, waiting for the first, or until counters are due; `None` at the end.
-    fn next(&mut self, queue: &Receiver<Op>) -> Option<Vec<Op>> {
-        let first = if self.shared.tallies.is_empty() {
-            queue.recv().ok()?
-        } else {
-            let wait_ms = self.tally_due_ms.saturating_sub(boottime_ms());
-            match queue.recv_timeout(Duration::from_millis(wait_ms)) {
-                Ok(op) => op,
-                Err(RecvTimeoutError::Timeout) => return Some(Vec::new()),
-                Err(RecvTimeoutError::Disconnected) => return None,
-            }
-        };
-        let mut ops = vec![first];
-        ops.extend(queue.try_iter().take(BATCH_MAX - 1));
-        // To be woken is no reason to commit: it only makes the next wait a bounded one.
-        let asked = ops.len();
-        ops.retain(|op| !matches!(op.request, Request::Wake));
-        if ops.len() < asked {
-            self.tally_due_ms = boottime_ms() + TALLY_AFTER_MS;
+    fn commit(&mut self, first: Option<Op>, queue: &Receiver<Op>) {
+        let (mut requests, mut replies) = (Vec::new(), Vec::new());
+        if let Some(first) = first {
+            self.desk.admit(first, &mut requests, &mut replies);
         }
-        Some(ops)
-    }
-
-    fn commit(&mut self, ops: Vec<Op>) {
-        let tallies = self.take_tallies(&ops);
-        if ops.is_empty() && tallies.is_empty() {
+        let counters_are_due =
+            !self.desk.shared.tallies.is_empty() && boottime_ms() >= self.desk.tally_due_ms;
+        if requests.is_empty() && !counters_are_due {
             return;
         }
-        let (requests, mut replies): (Vec<_>, Vec<_>) =
-            ops.into_iter().map(|op| (op.request, op.reply)).unzip();
-        match self.write(requests, &mut replies, &tallies) {
-            Ok(applied) => self.tell(applied),
+        match self.write(requests, &mut replies, queue) {
+            Ok(applied) => self.desk.tell(applied),
             Err(error) => {
-                if error.wrote == Wrote::No {
-                    self.shared.tallies.put_back(tallies);
-                    self.tally_due_ms = boottime_ms() + TALLY_AFTER_MS;
-                }
                 for reply in replies {
                     // The caller is gone.
                     let _ = reply.send(Err(error.clone()));
@@ -140,31 +123,94 @@ impl Writer {
         }
     }
 
+    fn write(
+        &mut self,
+        mut requests: Vec<Request>,
+        replies: &mut Vec<Reply>,
+        queue: &Receiver<Op>,
+    ) -> Result<Applied, StoreError> {
+        let Self { stile, desk } = self;
+        let shared = Arc::clone(&desk.shared);
+        shared.files.still_the_same().inspect_err(|_| shared.distrust_cache())?;
+        let turn = stile.enter().map_err(|e| Trouble::from(e).at(shared.files.path(), Wrote::No))?;
+        // Only now: all that came in while others had their turn shares this sync.
+        for op in queue.try_iter().take(BATCH_MAX - requests.len()) {
+            desk.admit(op, &mut requests, replies);
+        }
+        let tallies = desk.take_tallies(&requests);
+        let written = desk.transact(&turn, requests, &tallies);
+        drop(turn);
+        if written.as_ref().is_err_and(|error| error.wrote == Wrote::No) {
+            shared.tallies.put_back(tallies);
+            desk.tally_due_ms = boottime_ms() + TALLY_AFTER_MS;
+        }
+        let (changed, answers) = written?;
+        Ok(Applied { changed, answers: replies.drain(..).zip(answers).collect() })
+    }
+
+    /// Leaves a short log behind: whoever opens the ledger next reads all of it. To copy it is not enough, as that is
+    /// forgotten with the last process; a write must follow, which starts the log over.
+    fn close_log(&mut self) {
+        if self.desk.doubtful || self.desk.log_pages.load(Ordering::Relaxed) <= YOUNG_PAGES {
+            return;
+        }
+        if let Ok(_turn) = self.stile.enter() {
+            // Only tidying: all is committed, and the next process can do it as well.
+            let _ = copy_some(&self.desk.connection).and_then(|()| pass_barrier(&self.desk.connection));
+        }
+    }
+}
+
+impl Desk {
+    /// Waits for a request, or until counters are due (then there is none); the outer `None` is the end.
+    fn next(&mut self, queue: &Receiver<Op>) -> Option<Option<Op>> {
+        if self.shared.tallies.is_empty() {
+            return queue.recv().ok().map(Some);
+        }
+        let wait_ms = self.tally_due_ms.saturating_sub(boottime_ms());
+        match queue.recv_timeout(Duration::from_millis(wait_ms)) {
+            Ok(op) => Some(Some(op)),
+            Err(RecvTimeoutError::Timeout) => Some(None),
+            Err(RecvTimeoutError::Disconnected) => None,
+        }
+    }
+
+    /// Takes a request into the batch that is being put together.
+    fn admit(&mut self, op: Op, requests: &mut Vec<Request>, replies: &mut Vec<Reply>) {
+        self.shared.queued.fetch_sub(1, Ordering::Relaxed);
+        if matches!(op.request, Request::Wake) {
+            // To be woken is no reason to commit: it only makes the next wait a bounded one.
+            self.tally_due_ms = boottime_ms() + TALLY_AFTER_MS;
+        } else {
+            requests.push(op.request);
+            replies.push(op.reply);
+        }
+    }
+
     /// Counters ride along where it costs little or where it is time.
-    fn take_tallies(&mut self, ops: &[Op]) -> Vec<Tally> {
+    fn take_tallies(&self, requests: &[Request]) -> Vec<Tally> {
         let due = boottime_ms() >= self.tally_due_ms;
-        let asked = ops.iter().any(|op| matches!(op.request, Request::Flush));
-        let small = !ops.is_empty() && ops.len() <= SMALL_BATCH;
+        let asked = requests.iter().any(|request| matches!(request, Request::Flush));
+        let small = !requests.is_empty() && requests.len() <= SMALL_BATCH;
         if due || asked || small { self.shared.tallies.take() } else { Vec::new() }
     }
 
-    fn write(
+    /// One transaction, in our turn.
+    fn transact(
         &mut self,
+        turn: &Turn<'_>,
         requests: Vec<Request>,
-        replies: &mut Vec<Reply>,
         tallies: &[Tally],
-    ) -> Result<Applied, StoreError> {
-        let Self { shared, connection, doubtful, stile, tools, log_pages, .. } = self;
+    ) -> Result<Written, StoreError> {
+        let Self { shared, connection, doubtful, tools, log_pages, .. } = self;
         let path = shared.files.path();
-        shared.files.still_the_same().inspect_err(|_| shared.distrust_cache())?;
         let before = |trouble: Trouble| trouble.at(path, Wrote::No);
-        let turn = stile.enter().map_err(|e| before(e.into()))?;
         if *doubtful {
             *connection = with_barrier(path, log_pages)?;
             *doubtful = false;
         }
         connection.execute_batch("BEGIN IMMEDIATE").map_err(|e| before(e.into()))?;
-        let transacted = transact(shared, connection, tools, &turn, requests, tallies);
+        let transacted = transact(shared, connection, tools, turn, requests, tallies);
         let (batch, answers) = match transacted {
             Ok(done) => done,
             Err(trouble) => {
@@ -186,10 +232,8 @@ impl Writer {
             let _ = turn.settle(&batch.unsettled);
             return Err(Trouble::from(error).at(path, Wrote::Maybe));
         }
-        after_commit(shared, &turn, &batch);
-        drop(turn);
-        let answers = replies.drain(..).zip(answers).collect();
-        Ok(Applied { changed: batch.changed, answers })
+        after_commit(shared, turn, &batch);
+        Ok((batch.changed, answers))
     }
 
     /// Answers the callers and wakes those who wait.
@@ -203,11 +247,6 @@ impl Writer {
             let version = changed.now.as_ref().map(|record| record.version);
             self.shared.watchers.changed(&changed.intent, version);
         }
-    }
-
-    /// Has SQLite say after each commit how many pages the log holds.
-    fn watch_log(&mut self) -> rusqlite::Result<()> {
-        watch_log(&mut self.connection, &self.log_pages)
     }
 
     fn look_after_log(&mut self) {
@@ -225,18 +264,6 @@ impl Writer {
     fn log_pages_max(&self) -> u32 {
         let most = self.shared.options.checkpoint_pages;
         if self.commits < YOUNG_COMMITS { most.min(YOUNG_PAGES) } else { most }
-    }
-
-    /// Leaves a short log behind: whoever opens the ledger next reads all of it. To copy it is not enough, as that is
-    /// forgotten with the last process; a write must follow, which starts the log over.
-    fn close_log(&mut self) {
-        if self.doubtful || self.log_pages.load(Ordering::Relaxed) <= YOUNG_PAGES {
-            return;
-        }
-        if let Ok(_turn) = self.stile.enter() {
-            // Only tidying: all is committed, and the next process can do it as well.
-            let _ = copy_some(&self.connection).and_then(|()| pass_barrier(&self.connection));
-        }
     }
 }
 
