@@ -109,3 +109,28 @@ fn every_link_between_pages_leads_somewhere() {
         }
     }
 }
+
+#[test]
+fn the_page_of_limits_names_the_numbers_in_force() {
+    use oncely_core::limits;
+    let page = std::fs::read_to_string(root().join("docs/limits.md")).unwrap();
+    for (what, number, unit) in [
+        ("explicit key", limits::KEY_BYTES_MAX, "bytes"),
+        ("namespace", limits::NAMESPACE_BYTES_MAX, "bytes"),
+        ("scope", limits::SCOPE_BYTES_MAX, "bytes"),
+        ("tool name", limits::TOOL_BYTES_MAX, "bytes"),
+        ("payload, and standard input with `--stdin`", limits::PAYLOAD_BYTES_MAX, "bytes"),
+        ("nesting of a JSON payload", limits::PAYLOAD_DEPTH_MAX, "levels"),
+        ("result kept for a replay, both streams of a command together", limits::RESULT_BYTES_MAX, "bytes"),
+        ("error, reason or doubt kept in a record", limits::TEXT_BYTES_MAX, "bytes"),
+        ("fields in a tool's `key` or `ignore` list", limits::SELECTORS_MAX, "selectors"),
+        ("`max_retries`", limits::RETRIES_MAX as usize, "retries"),
+        ("callers that wait in one process", limits::WAITERS_MAX, "callers"),
+        ("effects open in one process", limits::OPEN_CALLS_MAX, "effects"),
+        ("records or events in one page of a listing", limits::PAGE_MAX, "entries"),
+        ("a check command", oncely_doors::command::probe::TIMEOUT.as_secs() as usize, "seconds"),
+    ] {
+        let row = format!("| {what} | {number} {unit} |");
+        assert!(page.contains(&row), "docs/limits.md lacks {row}");
+    }
+}

@@ -14,7 +14,7 @@ use oncely_core::{
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::answer::{Answer, Forecast, InProgress, Replay, Unresolved};
+use crate::answer::{Answer, InProgress, Replay, Unresolved};
 use crate::attempt::Attempt;
 use crate::call::{Call, CallBuilder};
 use crate::claim::{self, Claim, CountGuard, OpenPlace, new_token, not_started};
@@ -40,7 +40,7 @@ pub(crate) struct Inner {
 type TokenSource = Box<dyn Fn() -> Result<AttemptToken, Error> + Send + Sync>;
 
 /// Stands for the name of an attempt that is only thought of; never written.
-const UNNAMED: AttemptToken = AttemptToken([0; 16]);
+pub(crate) const UNNAMED: AttemptToken = AttemptToken([0; 16]);
 /// Pause before the next look where a store cannot watch: no busy loop.
 const WATCH_FAILED_PAUSE: Duration = Duration::from_millis(10);
 
@@ -53,10 +53,10 @@ pub enum Begun {
 }
 
 /// A call with its identity worked out.
-struct Known<'a> {
+pub(crate) struct Known<'a> {
     call: &'a Call,
     name: IntentName,
-    intent: IntentId,
+    pub(crate) intent: IntentId,
     fingerprint: oncely_core::Fingerprint,
 }
 
@@ -176,38 +176,8 @@ impl Oncely {
         Ok(begun)
     }
 
-    /// What a call would do now. Runs nothing, writes nothing, uses up no key.
-    pub async fn dry_run(&self, call: &Call) -> Result<Forecast, Error> {
-        call.validate()?;
-        let (known, _) = self.know(call)?;
-        let mut seen = self.inner.store.load(known.intent).await?;
-        loop {
-            let transition = self.step_call(&known, seen.as_ref(), UNNAMED, None);
-            let answer = match (transition.decision, seen.take(), transition.write) {
-                (Decision::Execute(execute), _, _) => {
-                    return Ok(Forecast::WouldRun { attempt: execute.attempt, effect: call.policy.effect });
-                }
-                (Decision::Probe, Some(stored), _) => {
-                    return Ok(Forecast::WouldCheck { record: stored.record });
-                }
-                // As if it had been written: the same record, one state further.
-                (Decision::Again, Some(stored), Write::Put(draft)) => {
-                    let record = draft.stamped(known.intent, stored.record.version, stored.now);
-                    seen = Some(Stored { record: Arc::new(record), now: stored.now });
-                    continue;
-                }
-                (Decision::Wait, Some(stored), _) => {
-                    let retry_after_ms = call.policy.wait_for_ms.clamp(100, 5_000);
-                    Answer::InProgress(InProgress { record: stored.record, retry_after_ms })
-                }
-                (decision, stored, _) => answer_of(decision, known.intent, stored)?,
-            };
-            return Ok(Forecast::WouldAnswer(answer));
-        }
-    }
-
     /// Works out who the call is. A retry with the very bytes of a remembered call needs no parsing.
-    fn know<'a>(&self, call: &'a Call) -> Result<(Known<'a>, Option<Stored>), Error> {
+    pub(crate) fn know<'a>(&self, call: &'a Call) -> Result<(Known<'a>, Option<Stored>), Error> {
         let name_with = |key| IntentName {
             namespace: call.namespace.clone(),
             scope: call.scope.clone(),
@@ -234,7 +204,7 @@ impl Oncely {
         Ok((Known { call, name, intent, fingerprint }, seen))
     }
 
-    fn step_call(
+    pub(crate) fn step_call(
         &self,
         known: &Known<'_>,
         seen: Option<&Stored>,
@@ -393,7 +363,7 @@ async fn ask(call: &Call) -> Finding {
     }
 }
 
-fn answer_of(decision: Decision, intent: IntentId, seen: Option<Stored>) -> Result<Answer, Error> {
+pub(crate) fn answer_of(decision: Decision, intent: IntentId, seen: Option<Stored>) -> Result<Answer, Error> {
     match (decision, seen) {
         (Decision::Conflict, _) => Ok(Answer::Conflict { intent }),
         (Decision::Replay, Some(stored)) => Ok(Answer::Replayed(Replay::new(stored, true))),

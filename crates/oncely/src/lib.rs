@@ -45,6 +45,7 @@ mod call;
 mod claim;
 mod engine;
 mod error;
+mod forecast;
 mod housekeeping;
 mod inspect;
 pub mod outcome;

@@ -1,8 +1,8 @@
 //! The command door: any command line as a tool.
 //!
-//! - [`payload`](payload): what makes two command lines the same call.
+//! - [`CommandLine`]: what makes two command lines the same call.
 //! - [`child`]: runs a command, streams and records its output, passes signals on.
-//! - [`classify`](classify): what an exit status proves.
+//! - [`classify`]: what an exit status proves.
 //! - [`Captured`]: what is kept of a run, and replayed.
 //! - [`probe`]: runs a check command. [`orphans`]: finds what a killed runner left behind.
 

@@ -205,8 +205,8 @@ impl Store for SqliteStore {
     }
 
     fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
-        // The first time the writer may as well look: a process that makes one call then needs no second connection.
-        if self.shared.is_warm.swap(true, Ordering::Relaxed) {
+        let is_first = !self.shared.is_warm.swap(true, Ordering::Relaxed);
+        if !is_first {
             match self.shared.load(&intent) {
                 Ok(None) => {}
                 Ok(Some(there)) => return ready(Ok(Created::Exists(there))),
@@ -216,9 +216,24 @@ impl Store for SqliteStore {
         if let Err(error) = check_events(&events) {
             return ready(Err(error));
         }
-        self.ask(Request::Create { intent, draft: Box::new(draft), events }, |answer| match answer {
-            Answer::Created(created) => Some(created),
-            _ => None,
+        let asked =
+            self.ask(Request::Create { intent, draft: Box::new(draft), events }, |answer| match answer {
+                Answer::Created(created) => Some(created),
+                _ => None,
+            });
+        if !is_first {
+            return asked;
+        }
+        // The first time the writer may as well look: a process that makes one call then needs no second connection.
+        // A ledger that takes no claims can still be read, though.
+        Box::pin(async move {
+            match asked.await {
+                Err(error) if error.wrote == Wrote::No => match self.shared.load(&intent)? {
+                    Some(there) => Ok(Created::Exists(there)),
+                    None => Err(error),
+                },
+                answered => answered,
+            }
         })
     }
 
