@@ -123,6 +123,32 @@ fn exit_codes_decide_between_rejected_and_unknown() {
 }
 
 #[test]
+fn stated_exit_codes_replace_the_conventional_ones() {
+    let home = Home::new();
+    let command = home.effect("exit 2");
+    for expected in [2, 16] {
+        assert_eq!(home.code(&line(&["--key", "k", "--rejected-on", "3"], &command)), expected);
+    }
+    assert_eq!(home.effects(), 1);
+}
+
+#[test]
+fn what_a_command_leaves_in_the_background_does_not_hold_up_its_end() {
+    let home = Home::new();
+    for (key, left) in [("chatty", "while echo y; do sleep 0.01; done"), ("silent", "sleep 600")] {
+        let command = home.effect(&format!("({left}) & echo $! >> left; echo out"));
+        let output = home.run(&line(&["--key", key], &command));
+        assert_eq!(output.status.code(), Some(0), "{key}");
+        assert!(text(&output.stdout).contains("out\n"), "{key}");
+    }
+    assert_eq!(home.effects(), 2);
+    for pid in std::fs::read_to_string(home.path("left")).unwrap().lines() {
+        // It may have ended by itself when nobody read its output any more.
+        let _ = Command::new("kill").args(["-9", pid]).stderr(Stdio::null()).status();
+    }
+}
+
+#[test]
 fn a_command_that_cannot_be_started_is_rejected() {
     let home = Home::new();
     let missing = home.run(&["run", "--key", "k", "--", "./no-such-thing"]);
@@ -355,6 +381,15 @@ fn a_killed_runner_is_found_dead_at_once_and_the_answer_is_unknown() {
     let refused = home.run(&["run", "--key", "k", "--retry-unknown", "--", "sh", "-c", &script]);
     assert_eq!(refused.status.code(), Some(16));
     assert!(text(&refused.stderr).contains("still running"), "{}", text(&refused.stderr));
+    // Nor can anybody say yet that it did not happen, or have it forgotten.
+    let record = home.json(&["ls", "--state", "in_doubt", "--json"]);
+    let id = record["id"].as_str().unwrap();
+    for wish in [&["resolve", id, "--rejected", "--yes"][..], &["forget", id, "--yes"]] {
+        assert_eq!(home.code(wish), 4, "{wish:?}");
+    }
+    // And a check that finds nothing is not believed.
+    let checked = ["run", "--key", "k", "--check", "exit 1", "--", "sh", "-c", &script];
+    assert_eq!(home.code(&checked), 16);
     std::fs::write(&gate, "late\n").unwrap();
     assert_eq!(home.effects(), 1);
 }

@@ -28,6 +28,8 @@ pub const DURATION_MS_MAX: u64 = 10 * 365 * DAY_MS;
 pub const WAITERS_MAX: usize = 10_000;
 /// Most effects that may be open in one process.
 pub const OPEN_CALLS_MAX: usize = 10_000;
+/// How long a probe may take, in milliseconds (60 s).
+pub const PROBE_MS_MAX: u64 = 60 * 1000;
 /// Most records or events in one page of a listing.
 pub const PAGE_MAX: usize = 1_000;
 

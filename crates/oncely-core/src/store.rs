@@ -249,6 +249,12 @@ pub trait Store: Send + Sync + 'static {
     /// The store's clock.
     fn now(&self) -> StoreFuture<'_, Millis>;
 
+    /// Since when the clock is known to have run without a gap, by itself: a machine that was off only knows the wall
+    /// clock's word for how long. The default says: always.
+    fn steady_since(&self) -> Millis {
+        Millis(0)
+    }
+
     /// Lists records, oldest first, from a place that an earlier page named (0 for the start).
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>>;
 

@@ -82,6 +82,11 @@ impl LedgerClock {
         Self { anchor, newest_ms: AtomicU64::new(anchor.ledger_ms) }
     }
 
+    /// When the anchor of this boot was set: what was stamped before has the wall clock's word for how long ago.
+    pub(crate) fn steady_since(&self) -> Millis {
+        Millis(self.anchor.ledger_ms)
+    }
+
     /// The time.
     pub(crate) fn now(&self) -> Millis {
         self.at_least(Millis(self.anchor.at(boottime_ms())))

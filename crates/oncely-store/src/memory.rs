@@ -214,7 +214,7 @@ impl Store for MemoryStore {
     }
 
     fn owner(&self) -> Owner {
-        process::this_process().clone()
+        process::this_process()
     }
 
     fn now(&self) -> StoreFuture<'_, Millis> {

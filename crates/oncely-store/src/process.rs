@@ -1,25 +1,26 @@
 //! Who this process is, and whether another one still lives: exact on one machine, without timers.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 
 use oncely_core::{Liveness, Owner, ProcessId};
 
-/// This process, as an owner of attempts.
-pub fn this_process() -> &'static Owner {
-    static THIS: OnceLock<Owner> = OnceLock::new();
-    THIS.get_or_init(|| {
-        let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
-        let started_ticks = platform::look_at(pid).map_or(0, |seen| seen.started_ticks);
-        Owner {
-            process: ProcessId {
-                boot: boot_id(),
-                pid_namespace: platform::pid_namespace(),
-                pid,
-                started_ticks,
-            },
-            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        }
-    })
+/// This process, as an owner of attempts. Looked up anew in a forked child, which must not take itself for its parent.
+pub fn this_process() -> Owner {
+    static THIS: Mutex<Option<Owner>> = Mutex::new(None);
+    let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+    let mut this = THIS.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*this {
+        Some(owner) if owner.process.pid == pid => owner.clone(),
+        _ => this.insert(look_at_this_process(pid)).clone(),
+    }
+}
+
+fn look_at_this_process(pid: u32) -> Owner {
+    let started_ticks = platform::look_at(pid).map_or(0, |seen| seen.started_ticks);
+    Owner {
+        process: ProcessId { boot: boot_id(), pid_namespace: platform::pid_namespace(), pid, started_ticks },
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+    }
 }
 
 /// The id of this boot of the machine; all zero where the system has none.
@@ -183,6 +184,6 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(liveness(&owner), Liveness::Lost);
-        assert_eq!(liveness(this_process()), Liveness::Alive);
+        assert_eq!(liveness(&this_process()), Liveness::Alive);
     }
 }

@@ -101,7 +101,8 @@ impl Watchers {
 
     fn start(&self, lookout: impl FnOnce() -> Box<dyn Lookout>) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if thread.is_none() {
+        // One that panicked has left waiters behind: the next one looks after them.
+        if thread.as_ref().is_none_or(JoinHandle::is_finished) {
             let shared = Arc::clone(&self.shared);
             let lookout = lookout();
             // Without the thread waiters would sleep for ever: wake them at once instead.

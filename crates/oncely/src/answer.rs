@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
-use oncely_core::machine::HaltReason;
-use oncely_core::{Effect, IntentId, Millis, Outcome, Record, State, StoreError, Stored};
+use oncely_core::machine::{Decision, HaltReason};
+use oncely_core::{
+    Counter, Effect, IntentId, Millis, Outcome, Record, State, StoreError, StoreErrorKind, Stored,
+};
+
+use crate::error::Error;
 
 /// The answer to a call.
 #[derive(Debug, Clone)]
@@ -45,6 +49,8 @@ pub enum Unrecorded {
     StoreFailed(StoreError),
     /// Another attempt had taken its place: the effect may have happened twice.
     Superseded,
+    /// It was rejected, but what an attempt before it did is not known: the record stays in doubt.
+    EarlierUnknown,
 }
 
 impl Execution {
@@ -129,4 +135,34 @@ pub enum Forecast {
     },
     /// It would be answered without running.
     WouldAnswer(Answer),
+}
+
+/// The answer that a decision of the machine means.
+pub(crate) fn answer_of(decision: Decision, intent: IntentId, seen: Option<Stored>) -> Result<Answer, Error> {
+    match (decision, seen) {
+        (Decision::Conflict, _) => Ok(Answer::Conflict { intent }),
+        (Decision::Replay, Some(stored)) => Ok(Answer::Replayed(Replay::new(stored, true))),
+        (Decision::ReplayWithoutResult, Some(stored)) => Ok(Answer::Replayed(Replay::new(stored, false))),
+        (Decision::ReplayRejection, Some(stored)) => Ok(Answer::Refused(Replay::new(stored, true))),
+        (Decision::Halt(reason), Some(stored)) => {
+            Ok(Answer::Unknown(Unresolved { record: stored.record, now: stored.now, reason }))
+        }
+        // The machine answers a call with nothing else; saying so beats running anything.
+        (decision, _) => Err(Error::Store(StoreError::before(
+            StoreErrorKind::Unavailable,
+            format!("the machine answered a call with {decision:?}, which is a bug in oncely"),
+        ))),
+    }
+}
+
+/// What an answer counts as.
+pub(crate) fn counter_of(answer: &Answer) -> Counter {
+    match answer {
+        Answer::Executed(_) => Counter::Executions,
+        Answer::Replayed(_) => Counter::Replays,
+        Answer::Refused(_) => Counter::Refusals,
+        Answer::InProgress(_) => Counter::InProgress,
+        Answer::Conflict { .. } => Counter::Conflicts,
+        Answer::Unknown(_) => Counter::Unknowns,
+    }
 }

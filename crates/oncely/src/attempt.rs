@@ -5,7 +5,7 @@ use std::time::Duration;
 use oncely_core::machine::{Because, Decision, Execute, Input, Transition, Write, step};
 use oncely_core::{
     AttemptToken, Change, Counter, Doubt, DoubtCause, DownstreamKey, Event, EventKind, IntentId, IntentName,
-    Millis, Outcome, Record, Replaced, StoreError, Stored,
+    Millis, Outcome, Record, Replaced, State, StoreError, Stored,
 };
 
 use crate::answer::Unrecorded;
@@ -99,11 +99,11 @@ impl Attempt {
         let seen = self.seen.clone();
         drop(self);
         let tidy = oncely.clone();
-        let task = tokio::spawn(async move {
-            // Held by the task, not the caller: a caller that goes away must not stop the recording.
-            let _place = place;
-            oncely.complete_patiently(intent, token, seen, outcome).await
-        });
+        // Held by the task, not the caller: a caller that goes away must not stop the recording. And by the task only:
+        // if the runtime is stopped around it, the attempt is no longer alive.
+        let held = Held { _place: place, _living: Living(token) };
+        let task =
+            tokio::spawn(async move { oncely.complete_patiently(intent, token, seen, outcome, held).await });
         let ended = task.await;
         tidy.tidy_after(token);
         match ended {
@@ -113,22 +113,38 @@ impl Attempt {
     }
 }
 
+/// What an attempt holds until its end is recorded.
+struct Held {
+    _place: Option<OpenPlace>,
+    _living: Living,
+}
+
+/// An attempt is alive for as long as this is.
+struct Living(AttemptToken);
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        forget_live(self.0);
+    }
+}
+
 impl Drop for Attempt {
     fn drop(&mut self) {
         // Without its place the end is being recorded by somebody else.
         let Some(_place) = self.place.take() else { return };
         let message = format!("attempt {} was dropped before it said how it ended", self.info.number());
         let outcome = Outcome::Unknown(Doubt::new(DoubtCause::Abandoned, message));
-        let input = Input::Complete { token: self.info.token(), outcome };
+        let input = Input::Complete { token: self.info.token(), outcome: outcome.clone() };
         let transition = step(Some(&self.seen.record), &input, self.seen.now);
         forget_live(self.info.token());
         if let Write::Put(draft) = transition.write {
             let version = self.seen.record.version;
             let store = self.oncely.store();
-            // Handed in by the call itself; nobody can wait for it here. If the version has moved on, whoever moved
-            // it, or the next call, finds that this process no longer runs the attempt.
+            // Handed in by the call itself; nobody can wait for it here.
             drop(store.replace(self.info.intent, version, Change::Put(draft), transition.events));
         }
+        // In case that was refused, or the version had moved on.
+        self.oncely.disown_in_background(self.info.intent, self.info.token(), outcome);
     }
 }
 
@@ -165,21 +181,25 @@ impl Oncely {
         token: AttemptToken,
         seen: Stored,
         outcome: Outcome,
+        held: Held,
     ) -> Option<Unrecorded> {
+        let rejected = matches!(outcome, Outcome::Rejected(_));
         let input = Input::Complete { token, outcome };
         let patience = tokio::time::Instant::now() + COMPLETE_PATIENCE;
         let mut pause = RETRY_FIRST;
         let mut seen = Some(seen);
         loop {
             let error = match self.settle(intent, seen.take(), |_| input.clone()).await {
-                Ok((decision, there)) => {
-                    forget_live(token);
-                    return self.unrecorded(intent, decision, there).await;
+                Ok((_, Some(there)))
+                    if rejected && matches!(there.record.body.state, State::InDoubt { .. }) =>
+                {
+                    return Some(Unrecorded::EarlierUnknown);
                 }
+                Ok((decision, there)) => return self.unrecorded(intent, decision, there).await,
                 Err(error) => error,
             };
             if tokio::time::Instant::now() >= patience {
-                self.complete_in_background(intent, token, input, pause);
+                self.complete_in_background(intent, input, pause, held);
                 return Some(Unrecorded::StoreFailed(error));
             }
             tokio::time::sleep(pause).await;
@@ -187,21 +207,53 @@ impl Oncely {
         }
     }
 
+    /// Goes on trying for as long as the process lives. A drain waits for it.
     fn complete_in_background(
         &self,
         intent: IntentId,
-        token: AttemptToken,
         input: Input<'static>,
         mut pause: Duration,
+        held: Held,
     ) {
         let oncely = self.clone();
         tokio::spawn(async move {
+            let _held = held;
             while oncely.settle(intent, None, |_| input.clone()).await.is_err() {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(RETRY_LAST);
             }
-            forget_live(token);
         });
+    }
+
+    /// Sees to it that an attempt of ours which is over does not look alive to others, however long the store fails.
+    pub(crate) fn disown_in_background(&self, intent: IntentId, token: AttemptToken, outcome: Outcome) {
+        // Where no runtime is left the next call from here does it, and after our end the record is in doubt: careful,
+        // never wrong.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let oncely = self.clone();
+        runtime.spawn(async move {
+            let mut pause = RETRY_FIRST;
+            while oncely.disown(intent, token, &outcome).await.is_err() {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RETRY_LAST);
+            }
+        });
+    }
+
+    async fn disown(
+        &self,
+        intent: IntentId,
+        token: AttemptToken,
+        outcome: &Outcome,
+    ) -> Result<(), StoreError> {
+        // What is still on its way lands first.
+        self.store().flush().await?;
+        match self.store().load(intent).await? {
+            Some(stored) if stored.record.body.token == token => {
+                self.complete(intent, token, outcome.clone()).await.map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Makes the end of an attempt that lost its place loud: it is the one sign of a possible double effect.

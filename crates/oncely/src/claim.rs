@@ -101,26 +101,8 @@ impl Drop for Claim {
         }
         drop(tokens);
         forget_live(self.token);
-        // Others would wait for us as long as this process lives, so say that nothing was started. Where no runtime is
-        // left the next call from here says it, and after our end the record is in doubt: careful, never wrong.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (oncely, intent, token) = (self.oncely.clone(), self.intent, self.token);
-            runtime.spawn(async move {
-                let _ = disown(&oncely, intent, token).await;
-            });
-        }
-    }
-}
-
-/// Says of a claim that came through after all that its effect was not started.
-async fn disown(oncely: &Oncely, intent: IntentId, token: AttemptToken) -> Result<(), StoreError> {
-    // What is still on its way lands first.
-    oncely.store().flush().await?;
-    match oncely.store().load(intent).await? {
-        Some(stored) if stored.record.body.token == token => {
-            oncely.complete(intent, token, Outcome::Rejected(not_started())).await.map(drop)
-        }
-        _ => Ok(()),
+        // Others would wait for us as long as this process lives, so say that nothing was started.
+        self.oncely.disown_in_background(self.intent, self.token, Outcome::Rejected(not_started()));
     }
 }
 

@@ -5,20 +5,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use oncely_core::fingerprint::{Identity, identify, identify_digested};
-use oncely_core::limits::{PAYLOAD_BYTES_MAX, WAITERS_MAX};
+use oncely_core::limits::{DURATION_MS_MAX, PAYLOAD_BYTES_MAX, WAITERS_MAX};
 use oncely_core::machine::{Begin, Checked, Decision, Finding, Input, Transition, Write, step};
 use oncely_core::{
     AttemptToken, Change, Counter, Created, Digest, IntentId, IntentName, Liveness, Millis, Outcome, Owner,
-    Record, Replaced, State, Store, StoreError, StoreErrorKind, Stored, Wrote,
+    Record, Replaced, State, Store, StoreError, StoreErrorKind, StoreFuture, Stored, Wrote,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::answer::{Answer, InProgress, Replay, Unresolved};
+use crate::answer::{Answer, InProgress, answer_of, counter_of};
 use crate::attempt::Attempt;
 use crate::call::{Call, CallBuilder};
 use crate::claim::{self, Claim, CountGuard, OpenPlace, new_token, not_started};
 use crate::error::Error;
+use crate::run;
 
 /// The engine on one ledger. Cheap to clone.
 #[derive(Clone)]
@@ -41,6 +42,8 @@ type TokenSource = Box<dyn Fn() -> Result<AttemptToken, Error> + Send + Sync>;
 
 /// Stands for the name of an attempt that is only thought of; never written.
 pub(crate) const UNNAMED: AttemptToken = AttemptToken([0; 16]);
+/// How long a claim is awaited. A ledger that is held up for longer, say by a stopped process, is unavailable.
+const STORE_PATIENCE: Duration = Duration::from_secs(30);
 /// Pause before the next look where a store cannot watch: no busy loop.
 const WATCH_FAILED_PAUSE: Duration = Duration::from_millis(10);
 
@@ -107,7 +110,7 @@ impl Oncely {
     /// Waits until every effect that this engine started has ended and is recorded, at most for `timeout`. Says how
     /// many are still open.
     pub async fn drain(&self, timeout: Duration) -> usize {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now() + timeout.min(Duration::from_millis(DURATION_MS_MAX));
         loop {
             let closed = self.inner.closed.notified();
             let open = self.inner.open.load(Ordering::Acquire);
@@ -128,8 +131,8 @@ impl Oncely {
         call.validate()?;
         let (known, mut seen) = self.know(call)?;
         let mut counts = vec![(Counter::Calls, 1)];
-        let deadline =
-            Instant::now() + call.wait_for.unwrap_or(Duration::from_millis(call.policy.wait_for_ms));
+        let wait_for = call.wait_for.unwrap_or(Duration::from_millis(call.policy.wait_for_ms));
+        let deadline = Instant::now() + wait_for.min(Duration::from_millis(DURATION_MS_MAX));
         let mut finding: Option<(AttemptToken, Finding)> = None;
         let begun = loop {
             let probed = finding.take();
@@ -228,6 +231,7 @@ impl Oncely {
             owner: &self.inner.owner,
             liveness: record.map_or(Liveness::ByLease, |r| self.liveness(r)),
             policy: &known.call.policy,
+            steady_since: self.inner.store.steady_since(),
             checked: known.call.checked.as_ref().map(|(by, doubted)| Checked { by, doubted: *doubted }),
         };
         let input = match probed {
@@ -272,14 +276,14 @@ impl Oncely {
         // Live from before the claim is visible: nobody may take it for abandoned.
         let claim = Claim::new(self, known.intent, token);
         let claimed = match seen {
-            None => store.create(known.intent, *draft, events).await.map(|created| match created {
+            None => bounded(store.create(known.intent, *draft, events)).await.map(|created| match created {
                 Created::New(stored) => Ok(stored),
                 Created::Exists(stored) => Err(Some(stored)),
             }),
             Some(seen) => {
                 let expected = seen.record.version;
-                let replaced = store.replace(known.intent, expected, Change::Put(draft), events).await;
-                replaced.map(|replaced| match replaced {
+                let replace = store.replace(known.intent, expected, Change::Put(draft), events);
+                bounded(replace).await.map(|replaced| match replaced {
                     Replaced::Done(Some(stored)) => Ok(stored),
                     Replaced::Done(None) => Err(None),
                     Replaced::Stale(there) => Err(there),
@@ -356,37 +360,20 @@ enum Waited {
     GaveUp,
 }
 
+/// A claim that is not answered in time was not won: it may still be written, and is then disowned.
+async fn bounded<T>(answer: StoreFuture<'_, T>) -> Result<T, StoreError> {
+    match tokio::time::timeout(STORE_PATIENCE, answer).await {
+        Ok(answered) => answered,
+        Err(_) => Err(StoreError::ambiguous(
+            StoreErrorKind::Unavailable,
+            format!("it has not answered for {} s; another process may hold it", STORE_PATIENCE.as_secs()),
+        )),
+    }
+}
+
 async fn ask(call: &Call) -> Finding {
     match &call.probe {
-        Some(probe) => probe().await,
+        Some(probe) => run::ask(probe.clone()).await,
         None => Finding::Unsure("the tool's policy asks for a check, but this call has no probe".to_owned()),
-    }
-}
-
-pub(crate) fn answer_of(decision: Decision, intent: IntentId, seen: Option<Stored>) -> Result<Answer, Error> {
-    match (decision, seen) {
-        (Decision::Conflict, _) => Ok(Answer::Conflict { intent }),
-        (Decision::Replay, Some(stored)) => Ok(Answer::Replayed(Replay::new(stored, true))),
-        (Decision::ReplayWithoutResult, Some(stored)) => Ok(Answer::Replayed(Replay::new(stored, false))),
-        (Decision::ReplayRejection, Some(stored)) => Ok(Answer::Refused(Replay::new(stored, true))),
-        (Decision::Halt(reason), Some(stored)) => {
-            Ok(Answer::Unknown(Unresolved { record: stored.record, now: stored.now, reason }))
-        }
-        // The machine answers a call with nothing else; saying so beats running anything.
-        (decision, _) => Err(Error::Store(StoreError::before(
-            StoreErrorKind::Unavailable,
-            format!("the machine answered a call with {decision:?}, which is a bug in oncely"),
-        ))),
-    }
-}
-
-fn counter_of(answer: &Answer) -> Counter {
-    match answer {
-        Answer::Executed(_) => Counter::Executions,
-        Answer::Replayed(_) => Counter::Replays,
-        Answer::Refused(_) => Counter::Refusals,
-        Answer::InProgress(_) => Counter::InProgress,
-        Answer::Conflict { .. } => Counter::Conflicts,
-        Answer::Unknown(_) => Counter::Unknowns,
     }
 }

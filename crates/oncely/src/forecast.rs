@@ -5,9 +5,9 @@ use std::sync::Arc;
 use oncely_core::Stored;
 use oncely_core::machine::{Decision, Write};
 
-use crate::answer::{Answer, Forecast, InProgress};
+use crate::answer::{Answer, Forecast, InProgress, answer_of};
 use crate::call::Call;
-use crate::engine::{Oncely, UNNAMED, answer_of};
+use crate::engine::{Oncely, UNNAMED};
 use crate::error::Error;
 
 impl Oncely {

@@ -1,7 +1,7 @@
 //! Looking at the ledger and settling what is in doubt: for people, through any door.
 
 use oncely_core::machine::{Decision, Input, Refusal, Verdict};
-use oncely_core::{IntentId, Liveness, Record, StoreError, Stored};
+use oncely_core::{Liveness, Record, StoreError, Stored};
 
 use crate::engine::Oncely;
 
@@ -17,8 +17,8 @@ pub enum ResolveError {
     /// An attempt is under way.
     #[error("an attempt is running and its owner lives; wait for its end")]
     Running,
-    /// Another attempt has taken the place of the one that was looked at.
-    #[error("another attempt has been made since you looked; look again")]
+    /// The record has changed since it was looked at.
+    #[error("the record has changed since you looked; look again")]
     Moved,
     /// The ledger cannot be used.
     #[error("the ledger cannot be used: {0}")]
@@ -42,10 +42,14 @@ impl Oncely {
         }
     }
 
-    /// Has a record forgotten: its key is new again.
-    pub async fn forget(&self, intent: IntentId, by: &str) -> Result<(), ResolveError> {
-        let input = |record: Option<&Record>| Input::Forget { by, liveness: self.liveness_in(record) };
-        match self.settle(intent, None, input).await? {
+    /// Has a record forgotten, as a person looked at it: its key is new again. Refused if it has changed since.
+    pub async fn forget(&self, seen: &Record, by: &str) -> Result<(), ResolveError> {
+        let input = |record: Option<&Record>| Input::Forget {
+            by,
+            seen: seen.version,
+            liveness: self.liveness_in(record),
+        };
+        match self.settle(seen.intent, None, input).await? {
             (Decision::Refused(refusal), _) => Err(refusal.into()),
             _ => Ok(()),
         }

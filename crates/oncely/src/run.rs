@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use oncely_core::limits::HEARTBEAT_MS;
+use oncely_core::limits::{HEARTBEAT_MS, PROBE_MS_MAX};
 use oncely_core::machine::{Because, Execute, Finding};
 use oncely_core::{AttemptToken, Doubt, DoubtCause, Effect, Failure, IntentName, Key, Kind, Outcome};
 
@@ -95,8 +95,7 @@ where
     Fut: Future<Output = Outcome>,
 {
     let Some(probe) = probe else { return act().await };
-    let finding = caught_finding(probe).await;
-    match finding {
+    match ask(probe).await {
         Finding::NotHappened => act().await,
         Finding::Happened(result) => Outcome::Succeeded { effect: Effect::Noop, result },
         Finding::Unsure(why) => Outcome::Rejected(Failure::new(
@@ -106,10 +105,13 @@ where
     }
 }
 
-async fn caught_finding(probe: Probe) -> Finding {
-    match Caught(Some(Box::pin(async move { probe().await }))).await {
-        Ok(finding) => finding,
-        Err(panic) => Finding::Unsure(format!("the check panicked: {panic}")),
+/// Asks a probe; one that panics or takes too long cannot tell.
+pub(crate) async fn ask(probe: Probe) -> Finding {
+    let asked = Caught(Some(Box::pin(async move { probe().await })));
+    match tokio::time::timeout(Duration::from_millis(PROBE_MS_MAX), asked).await {
+        Ok(Ok(finding)) => finding,
+        Ok(Err(panic)) => Finding::Unsure(format!("the check panicked: {panic}")),
+        Err(_) => Finding::Unsure(format!("the check took longer than {} s", PROBE_MS_MAX / 1_000)),
     }
 }
 

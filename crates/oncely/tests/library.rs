@@ -444,7 +444,7 @@ async fn a_result_past_its_time_is_replayed_without_it_and_a_forgotten_key_is_ne
         };
         assert!(!replay.kept);
         assert_eq!(replay.result(), None);
-        bench.oncely.forget(replay.record.intent, "ada").await.unwrap();
+        bench.oncely.forget(&replay.record, "ada").await.unwrap();
         assert_eq!(word(&bench.call("k", &policy, outcome::created("z")).await), "executed");
         assert_eq!(bench.count(), 2);
     }

@@ -6,7 +6,7 @@ use clap::Args;
 use oncely_core::Stored;
 
 use super::find;
-use super::resolve::{ask_about, refused};
+use super::resolve::{ask_about, refuse_while_at_work, refused};
 use super::view::NameView;
 use crate::args::Global;
 use crate::context::{Context, actor};
@@ -33,6 +33,7 @@ pub(crate) async fn run(global: &Global, args: ForgetArgs) -> Result<ExitCode, F
     let mut records: Vec<Stored> = Vec::new();
     for id in &args.ids {
         let stored = find::by_id(store, id).await?;
+        refuse_while_at_work(store, &stored)?;
         if records.iter().all(|known| known.record.intent != stored.record.intent) {
             records.push(stored);
         }
@@ -48,7 +49,7 @@ pub(crate) async fn run(global: &Global, args: ForgetArgs) -> Result<ExitCode, F
     let by = actor();
     for stored in &records {
         let id = stored.record.intent.to_string();
-        oncely.forget(stored.record.intent, &by).await.map_err(|error| refused(&error, &id))?;
+        oncely.forget(&stored.record, &by).await.map_err(|error| refused(&error, &id))?;
         say_forgotten(global, stored);
     }
     Ok(ExitCode::SUCCESS)

@@ -13,6 +13,8 @@ use oncely_doors::command::Captured;
 
 use super::find;
 use super::view::{self, RecordView};
+use oncely_doors::command::orphans;
+
 use crate::args::Global;
 use crate::context::{Context, actor};
 use crate::exit::{Failure, PRECONDITION, USAGE};
@@ -51,6 +53,9 @@ pub(crate) async fn run(global: &Global, args: ResolveArgs) -> Result<ExitCode, 
     let store = &**oncely.store();
     let stored = find::by_id(store, &args.id).await?;
     let verdict = verdict(&context, &args, &stored)?;
+    if args.rejected {
+        refuse_while_at_work(store, &stored)?;
+    }
     if !args.yes {
         consent(global, store, &stored, &args)?;
     }
@@ -152,6 +157,18 @@ pub(crate) fn ask_about(
         return Ok(());
     }
     Err(Failure::new(PRECONDITION, "NOT_CONFIRMED", "not confirmed; nothing was changed"))
+}
+
+/// While what an attempt started is still at work, nobody can say that it did not happen.
+pub(crate) fn refuse_while_at_work(store: &dyn Store, stored: &Stored) -> Result<(), Failure> {
+    match orphans::look(&stored.record, &store.owner()).objection() {
+        Some(objection) => Err(Failure::new(
+            PRECONDITION,
+            "STILL_AT_WORK",
+            format!("{objection}; nothing was changed. Wait for its end or stop it, then look again"),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// A wish that was not carried out.

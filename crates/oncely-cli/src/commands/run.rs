@@ -14,7 +14,7 @@ use oncely::policy_file::{self, CheckCommand, ToolPolicy};
 use oncely::{Call, Effect};
 use oncely_core::limits::PAYLOAD_BYTES_MAX;
 use oncely_core::{Digest, Key, Kind, Scope, ToolName, WhenUnknown};
-use oncely_doors::command::classify::Rules;
+use oncely_doors::command::classify::{REJECTED_BY_CONVENTION, Rules};
 use oncely_doors::command::{CommandLine, tool_name};
 
 use crate::args::Global;
@@ -46,7 +46,7 @@ pub struct RunArgs {
     /// What a success changes: created, updated, deleted, sent, executed or noop
     #[arg(long, value_name = "EFFECT")]
     effect: Option<Effect>,
-    /// Exit codes that prove that nothing happened, such as 3,4,65-69
+    /// The exit codes that prove that nothing happened, such as 3,4,65-69 [default: 2,64,126,127, or as the policy says]
     #[arg(long, value_name = "CODES")]
     rejected_on: Option<String>,
     /// A command that tells whether it has happened: exit 0 yes (its output is the result), 1 no, else unsure; run
@@ -120,11 +120,13 @@ fn prepare(context: &Context, args: RunArgs, json: bool) -> Result<Prepared, Fai
         directory: if key.is_none() { std::env::current_dir().ok() } else { None },
         argv: args.command,
     };
-    let ToolPolicy { mut policy, check, mut rejected_on, .. } = declared;
-    if let Some(codes) = &args.rejected_on {
-        rejected_on
-            .extend(policy_file::parse_exit_codes(codes).map_err(|e| bad(&format!("--rejected-on: {e}")))?);
-    }
+    let ToolPolicy { mut policy, check, rejected_on, .. } = declared;
+    let rejected_on = match &args.rejected_on {
+        Some(codes) => {
+            policy_file::parse_exit_codes(codes).map_err(|e| bad(&format!("--rejected-on: {e}")))?
+        }
+        None => rejected_on.unwrap_or_else(|| REJECTED_BY_CONVENTION.to_vec()),
+    };
     policy.effect = args.effect.unwrap_or(policy.effect);
     let check = match args.check {
         Some(command) => Some(CheckCommand::Shell(command)),

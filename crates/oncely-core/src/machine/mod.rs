@@ -36,7 +36,12 @@ pub fn step(record: Option<&Record>, input: &Input<'_>, now: Millis) -> Transiti
             }
             resolve(record, by, verdict, *liveness, now)
         }
-        Input::Forget { by, liveness } => forget(record, by, *liveness, now),
+        Input::Forget { by, seen, liveness } => {
+            if record.is_some_and(|record| record.version != *seen) {
+                return Transition::says(Decision::Refused(Refusal::Moved));
+            }
+            forget(record, by, *liveness, now)
+        }
         Input::Expire => expire(record, now),
     }
 }
@@ -82,9 +87,7 @@ fn in_doubt(record: &Record, call: &Begin<'_>, now: Millis) -> Transition {
     match call.policy.when_unknown {
         WhenUnknown::Halt => halt(HaltReason::Policy),
         WhenUnknown::Check => Transition::says(Decision::Probe),
-        WhenUnknown::Retry if !call.policy.retry_is_harmless(now.since(record.sent_at)) => {
-            halt(HaltReason::DownstreamForgot)
-        }
+        WhenUnknown::Retry if !retry_is_harmless(record, call, now) => halt(HaltReason::DownstreamForgot),
         WhenUnknown::Retry if !budget_left(record, call.policy) => halt(HaltReason::BudgetSpent),
         WhenUnknown::Retry => execute(record, call, Because::Harmless),
     }
@@ -264,6 +267,13 @@ fn expire(record: Option<&Record>, now: Millis) -> Transition {
     }
 }
 
+/// Whether starting the tool again is harmless. A downstream remembers a key for so long by its own clock, so ours has
+/// to be sure of the time since the key was first used.
+fn retry_is_harmless(record: &Record, call: &Begin<'_>, now: Millis) -> bool {
+    let elapsed_ms = if record.sent_at < call.steady_since { u64::MAX } else { now.since(record.sent_at) };
+    call.policy.retry_is_harmless(elapsed_ms)
+}
+
 /// Whether the name means a new intent by now: everything is forgotten, or a guessed intent has run its time.
 fn intent_has_ended(record: &Record, policy: &Policy, now: Millis) -> bool {
     let name = &record.body.name;
@@ -376,19 +386,4 @@ fn start(draft: Draft, call: &Begin<'_>, because: Because) -> Transition {
     };
     let event = Event::new(call.intent, body.attempts, EventKind::Began);
     Transition::put(draft, event, Decision::Execute(execute))
-}
-
-impl Transition {
-    fn says(decision: Decision) -> Self {
-        Self { write: Write::Nothing, events: Vec::new(), decision }
-    }
-
-    fn put(draft: Draft, event: Event, decision: Decision) -> Self {
-        Self { write: Write::Put(Box::new(draft)), events: vec![event], decision }
-    }
-
-    fn with_event(mut self, event: Event) -> Self {
-        self.events.push(event);
-        self
-    }
 }

@@ -6,7 +6,7 @@ use crate::name::{DownstreamKey, IntentId, IntentName};
 use crate::outcome::{Effect, Failure, Outcome, Payload};
 use crate::owner::{AttemptToken, Liveness, Owner};
 use crate::policy::Policy;
-use crate::record::Draft;
+use crate::record::{Draft, Millis, Version};
 
 /// What happens to a record.
 #[derive(Debug, Clone)]
@@ -49,6 +49,8 @@ pub enum Input<'a> {
     Forget {
         /// Who.
         by: &'a str,
+        /// The record as they looked at it.
+        seen: Version,
         /// What can be seen of the owner, if the record says running.
         liveness: Liveness,
     },
@@ -73,6 +75,9 @@ pub struct Begin<'a> {
     pub liveness: Liveness,
     /// What the tool declares.
     pub policy: &'a Policy,
+    /// Since when the store's clock is known to have run without a gap: what was stamped before may be longer ago than
+    /// it seems.
+    pub steady_since: Millis,
     /// A person has checked that an attempt in doubt did not happen, and wants it run.
     pub checked: Option<Checked<'a>>,
 }
@@ -220,6 +225,21 @@ pub enum Refusal {
     NotInDoubt,
     /// An attempt is under way and its owner lives.
     Running,
-    /// Another attempt has taken the place of the one that was looked at.
+    /// The record has changed since it was looked at.
     Moved,
+}
+
+impl Transition {
+    pub(super) fn says(decision: Decision) -> Self {
+        Self { write: Write::Nothing, events: Vec::new(), decision }
+    }
+
+    pub(super) fn put(draft: Draft, event: Event, decision: Decision) -> Self {
+        Self { write: Write::Put(Box::new(draft)), events: vec![event], decision }
+    }
+
+    pub(super) fn with_event(mut self, event: Event) -> Self {
+        self.events.push(event);
+        self
+    }
 }

@@ -252,6 +252,7 @@ impl World {
             owner: &setup.owner,
             liveness,
             policy: &setup.policies[policy],
+            steady_since: Millis(0),
             checked: checked.then(|| Checked { by: "somebody", doubted: self.looked_at() }),
         };
         let input = match chosen {
@@ -279,7 +280,11 @@ impl World {
                 };
                 Input::Resolve { by: "somebody", doubted: self.looked_at(), verdict, liveness }
             }
-            Move::Forget { liveness } => Input::Forget { by: "somebody", liveness },
+            Move::Forget { liveness } => Input::Forget {
+                by: "somebody",
+                seen: self.record.as_ref().map_or(Version(0), |record| record.version),
+                liveness,
+            },
             Move::Expire => Input::Expire,
             Move::Act { .. } | Move::Crash { .. } | Move::Tick { .. } => return None,
         };

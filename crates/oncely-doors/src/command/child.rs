@@ -15,15 +15,18 @@ use oncely_core::limits::RESULT_BYTES_MAX;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::captured::Captured;
 
 /// Between the polite and the final stop of a command whose time is up.
 const STOP_GRACE: Duration = Duration::from_secs(2);
-/// How long output is awaited after the command itself has ended: something that it left in the background may hold
-/// the streams open for ever.
+/// How long silence is borne after the command itself has ended: something that it left in the background may hold the
+/// streams open for ever.
 const OUTPUT_GRACE: Duration = Duration::from_millis(500);
+/// How long output is taken at most after the command itself has ended, if what it left behind goes on writing.
+const OUTPUT_AFTER_END: Duration = Duration::from_secs(5);
 
 /// Most output that is kept, both streams together; room is left for what [`Captured`] adds.
 const OUTPUT_BYTES_MAX: usize = RESULT_BYTES_MAX - 64;
@@ -103,7 +106,30 @@ impl PassedSignals {
     }
 }
 
-/// Starts the command. An error means that it did not start: nothing happened.
+/// Whether an error of [`start`] proves that the command did not start: one that only starting a program can give. Others
+/// may come after it was started, from setting up what watches it.
+pub fn is_certainly_not_started(error: &io::Error) -> bool {
+    use nix::errno::Errno;
+    let certain = [
+        Errno::ENOENT,
+        Errno::EACCES,
+        Errno::ENOEXEC,
+        Errno::ENOTDIR,
+        Errno::ELOOP,
+        Errno::E2BIG,
+        Errno::EAGAIN,
+        Errno::ENAMETOOLONG,
+        Errno::ETXTBSY,
+        Errno::EISDIR,
+    ];
+    match error.raw_os_error() {
+        Some(code) => certain.contains(&Errno::from_raw(code)),
+        // Refused before anything was asked of the system: an argument with a zero byte, or no command.
+        None => error.kind() == io::ErrorKind::InvalidInput,
+    }
+}
+
+/// Starts the command. See [`is_certainly_not_started`] for what an error means.
 pub fn start(plan: &Plan) -> io::Result<Running> {
     let (program, arguments) =
         plan.argv.split_first().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no command"))?;
@@ -118,14 +144,14 @@ pub fn start(plan: &Plan) -> io::Result<Running> {
         .spawn()?;
     let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
     let terminal = group.and_then(Foreground::give);
-    Ok(Running { child, group, _terminal: terminal })
+    Ok(Running { child, group, terminal })
 }
 
 /// A command that runs.
 pub struct Running {
     child: Child,
     group: Option<Pid>,
-    _terminal: Option<Foreground>,
+    terminal: Option<Foreground>,
 }
 
 impl Running {
@@ -145,8 +171,13 @@ impl Running {
         if let Some(feed) = feed {
             feed.abort();
         }
-        let stdout = out.finish().await;
-        let stderr = err.finish().await;
+        self.terminal = None;
+        let deadline = Instant::now() + OUTPUT_AFTER_END;
+        let (stdout, stderr) = tokio::select! {
+            both = async { tokio::join!(out.finish(deadline), err.finish(deadline)) } => both,
+            // Whoever reads our output does not go on, and somebody wants to be rid of us: what came is recorded.
+            _ = signals.next() => (out.so_far(), err.so_far()),
+        };
         let cut = spent.load(Ordering::Relaxed) > OUTPUT_BYTES_MAX;
         let how = match (timed_out, status.signal()) {
             (true, _) => How::TimedOut,
@@ -211,6 +242,8 @@ struct Shared {
     progress: AtomicUsize,
     /// Nothing has come yet that was not passed on.
     is_reading: AtomicBool,
+    /// Told once, when the stream has ended.
+    ended: Notify,
 }
 
 impl Recording {
@@ -225,22 +258,33 @@ impl Recording {
             if let Some(from) = from {
                 copied.copy(from, to, &spent).await;
             }
+            copied.ended.notify_one();
         });
         Self { task, shared }
     }
 
-    /// What came, once the stream has ended, or has been silent for a while after the command's end.
-    async fn finish(mut self) -> Vec<u8> {
+    /// What came, once the stream has ended, has been silent for a while after the command's end, or goes on for too
+    /// long. A reader of ours that is slow is waited for, as any filter does.
+    async fn finish(&self, deadline: Instant) -> Vec<u8> {
         loop {
             let progress = self.shared.progress.load(Ordering::Acquire);
-            let ended = tokio::time::timeout(OUTPUT_GRACE, &mut self.task).await.is_ok();
-            let silent = self.shared.is_reading.load(Ordering::Acquire)
-                && self.shared.progress.load(Ordering::Acquire) == progress;
-            if ended || silent {
-                self.task.abort();
-                return std::mem::take(&mut *self.shared.kept());
+            let pause = tokio::time::sleep(OUTPUT_GRACE);
+            tokio::select! {
+                () = self.shared.ended.notified() => return self.so_far(),
+                () = pause => {}
+            }
+            let went_on = self.shared.progress.load(Ordering::Acquire) != progress;
+            let silent = self.shared.is_reading.load(Ordering::Acquire) && !went_on;
+            if self.task.is_finished() || silent || (went_on && Instant::now() >= deadline) {
+                return self.so_far();
             }
         }
+    }
+
+    /// What came until now; nothing more is taken.
+    fn so_far(&self) -> Vec<u8> {
+        self.task.abort();
+        std::mem::take(&mut *self.shared.kept())
     }
 }
 

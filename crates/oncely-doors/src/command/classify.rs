@@ -10,21 +10,22 @@ use super::child::{Ended, How};
 use crate::envelope::Envelope;
 
 /// Exit codes that prove that nothing happened, by convention: usage errors, and what a shell answers for a command
-/// that could not be started.
-pub const REJECTED_BY_CONVENTION: [u8; 4] = [2, 64, 126, 127];
+/// that could not be started. They hold where a tool states none of its own: some programs use 2 for any failure.
+pub const REJECTED_BY_CONVENTION: [RangeInclusive<u8>; 4] = [2..=2, 64..=64, 126..=126, 127..=127];
 
 /// What an end means.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// What a success changes, unless the command itself says otherwise.
     pub effect: Effect,
-    /// Exit codes that prove that nothing happened, beside the conventional ones.
+    /// Exit codes that prove that nothing happened.
     pub rejected_on: Vec<RangeInclusive<u8>>,
 }
 
 /// Classifies the end of a command.
 pub fn outcome(ended: &Ended, rules: &Rules) -> Outcome {
-    let said = own_envelope(&ended.captured.stdout);
+    // What was cut short cannot be taken at its word.
+    let said = own_envelope(&ended.captured.stdout).filter(|_| !ended.cut);
     let code = ended.captured.exit_code;
     match &ended.how {
         How::TimedOut => {
@@ -82,7 +83,7 @@ fn is_certain_rejection(envelope: &Envelope) -> bool {
 
 fn is_rejected(code: i32, rules: &Rules) -> bool {
     let Ok(code) = u8::try_from(code) else { return false };
-    REJECTED_BY_CONVENTION.contains(&code) || rules.rejected_on.iter().any(|range| range.contains(&code))
+    rules.rejected_on.iter().any(|range| range.contains(&code))
 }
 
 fn rejected(ended: &Ended, code: &str, message: String) -> Outcome {
@@ -104,7 +105,7 @@ fn evidence(captured: &Captured) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rules, outcome};
+    use super::{REJECTED_BY_CONVENTION, Rules, outcome};
     use crate::command::captured::Captured;
     use crate::command::child::{Ended, How};
     use oncely_core::{Effect, Outcome};
@@ -115,7 +116,9 @@ mod tests {
     }
 
     fn word(ended: &Ended, rejected_on: &[std::ops::RangeInclusive<u8>]) -> String {
-        let rules = Rules { effect: Effect::Executed, rejected_on: rejected_on.to_vec() };
+        let rejected_on =
+            if rejected_on.is_empty() { REJECTED_BY_CONVENTION.to_vec() } else { rejected_on.to_vec() };
+        let rules = Rules { effect: Effect::Executed, rejected_on };
         match outcome(ended, &rules) {
             Outcome::Succeeded { effect, .. } => effect.to_string(),
             Outcome::Rejected(failure) => format!("rejected {}", failure.code),
@@ -132,6 +135,7 @@ mod tests {
         for code in [1, 3, 65, 255, 137] {
             assert_eq!(word(&end(code, ""), &[]), "unknown", "{code}");
         }
+        assert_eq!(word(&end(2, ""), &[3..=3]), "unknown", "what is stated replaces the convention");
         for code in [3, 65, 69] {
             assert_eq!(word(&end(code, ""), &[3..=3, 65..=69]), "rejected REJECTED", "{code}");
         }

@@ -1,19 +1,55 @@
 //! Finds processes that outlived their runner: a probe's "it has not happened" means little while they still work.
 
-use oncely_core::AttemptToken;
 use oncely_core::name::hex;
+use oncely_core::{Owner, Record, State};
 
 use super::TOKEN_VARIABLE;
 
-/// A process that carries the attempt's token in its environment, if one lives. What belongs to other users, or has
-/// dropped its environment, is not seen.
-pub fn find(token: AttemptToken) -> Option<u32> {
-    let wanted = format!("{TOKEN_VARIABLE}={}", hex(&token.0));
-    let own = std::process::id();
-    std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+/// What can be seen of the processes that an attempt started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// None is to be seen. What has dropped its environment is not recognised.
+    Nobody,
+    /// This one still lives.
+    Running(u32),
+    /// They cannot be looked for from here.
+    CannotTell,
+}
+
+/// Looks for processes that carry the token of a record's latest attempt in their environment.
+pub fn look(record: &Record, this: &Owner) -> Left {
+    let owner = match &record.body.state {
+        State::Running { owner, .. } | State::InDoubt { owner, .. } => &owner.process,
+        State::Succeeded { .. } | State::Rejected { .. } => return Left::Nobody,
+    };
+    // With the machine's restart everything of before is gone.
+    if owner.boot != this.process.boot {
+        return Left::Nobody;
+    }
+    if owner.pid_namespace != this.process.pid_namespace {
+        return Left::CannotTell;
+    }
+    let wanted = format!("{TOKEN_VARIABLE}={}", hex(&record.body.token.0));
+    let Ok(processes) = std::fs::read_dir("/proc") else { return Left::CannotTell };
+    let found = processes.flatten().find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        // Another user's process cannot be read, and is none that this user's runner started.
         let environment = std::fs::read(entry.path().join("environ")).ok()?;
         let carries = environment.split(|b| *b == 0).any(|variable| variable == wanted.as_bytes());
-        (carries && pid != own).then_some(pid)
-    })
+        (carries && pid != this.process.pid).then_some(pid)
+    });
+    found.map_or(Left::Nobody, Left::Running)
+}
+
+impl Left {
+    /// Why nobody can say what became of the attempt; `None` if nothing stands against it.
+    pub fn objection(self) -> Option<String> {
+        match self {
+            Self::Nobody => None,
+            Self::Running(pid) => Some(format!("what the attempt started is still running as pid {pid}")),
+            Self::CannotTell => Some(
+                "what the attempt started cannot be looked for from here, and may still be running".into(),
+            ),
+        }
+    }
 }

@@ -6,12 +6,12 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use oncely::Finding;
-use oncely_core::limits::RESULT_BYTES_MAX;
+use oncely_core::limits::{PROBE_MS_MAX, RESULT_BYTES_MAX};
 
 use super::captured::Captured;
 
-/// How long a check may take.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a check may take: a little less than a probe as a whole, so that it is this that says so.
+pub const TIMEOUT: Duration = Duration::from_millis(PROBE_MS_MAX - 1_000);
 
 /// Runs a check command with these additional environment variables.
 pub async fn ask(argv: &[OsString], env: &[(String, String)]) -> Finding {

@@ -179,8 +179,9 @@ impl<'a> Batch<'a> {
                 Ok(Replaced::Done(Some(self.stored(record))))
             }
             Change::Remove => {
-                rows::delete(self.connection, slot.id)?;
+                // First what can find damage: then nothing of the request has been written yet.
                 self.keep_trail(&intent, &trail)?;
+                rows::delete(self.connection, slot.id)?;
                 self.changed.push(Changed { intent, now: None });
                 self.events.extend(events);
                 Ok(Replaced::Done(None))

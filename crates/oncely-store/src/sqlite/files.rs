@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::errors::kind_of_errno;
 
 /// Network and user-space file systems: their locks and shared memory do not hold between machines, or at all.
-const UNSUITABLE: [(u32, &str); 13] = [
+const UNSUITABLE: [(u32, &str); 16] = [
     (0x6969, "NFS"),
     (0x517b, "SMB"),
     (0xff53_4d42, "CIFS"),
@@ -24,6 +24,9 @@ const UNSUITABLE: [(u32, &str); 13] = [
     (0x7375_7245, "Coda"),
     (0x0bd0_0bd0, "Lustre"),
     (0x4750_4653, "GPFS"),
+    (0x7461_636f, "OCFS2"),
+    (0x0116_1970, "GFS2"),
+    (0x1983_0326, "BeeGFS"),
     (0x786f_4256, "VirtualBox shared folder"),
 ];
 

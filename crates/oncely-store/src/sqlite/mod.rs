@@ -58,13 +58,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Dropping the last handle writes what was handed in and ends the threads.
 pub struct SqliteStore {
     shared: Arc<Shared>,
-    opened_by: u32,
     queue: Option<Sender<Op>>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What the threads of one ledger share.
 struct Shared {
+    /// The process that opened the ledger.
+    opened_by: u32,
     options: SqliteOptions,
     files: Files,
     board: Board,
@@ -82,6 +83,17 @@ struct Shared {
 }
 
 impl Shared {
+    /// A forked child holds copies of its parent's connections, whose locks are not its own.
+    fn check_process(&self) -> Result<(), StoreError> {
+        if pid() == self.opened_by {
+            return Ok(());
+        }
+        Err(StoreError::before(
+            StoreErrorKind::Unavailable,
+            "this process was forked from the one that opened the ledger; nothing was written; open it again here",
+        ))
+    }
+
     fn distrust_cache(&self) {
         self.trusts_cache.store(false, Ordering::Release);
     }
@@ -90,6 +102,7 @@ impl Shared {
         &self,
         query: impl FnOnce(&rusqlite::Connection) -> Result<T, Trouble>,
     ) -> Result<T, StoreError> {
+        self.check_process()?;
         self.readers.with(&self.files, query)
     }
 
@@ -124,6 +137,7 @@ impl SqliteStore {
         let checkpointer = Checkpointer::new(files.path().to_owned(), stile(&files)?);
         let (queue, queued) = channel();
         let shared = Arc::new(Shared {
+            opened_by: pid(),
             remembered: Remembered::new(options.cache_bytes, board.clone()),
             options,
             files,
@@ -144,17 +158,12 @@ impl SqliteStore {
                 let message = format!("the ledger's writer could not be started: {e}; nothing was written");
                 StoreError::before(StoreErrorKind::Unavailable, message)
             })?;
-        Ok(Self { shared, opened_by: pid(), queue: Some(queue), writer: Mutex::new(Some(thread)) })
+        Ok(Self { shared, queue: Some(queue), writer: Mutex::new(Some(thread)) })
     }
 
     /// Hands a request to the writer, at once; the result is for its answer.
     fn submit(&self, request: Request) -> Result<oneshot::Receiver<Result<Answer, StoreError>>, StoreError> {
-        if pid() != self.opened_by {
-            return Err(StoreError::before(
-                StoreErrorKind::Unavailable,
-                "this process was forked from the one that opened the ledger; nothing was written; open it again here",
-            ));
-        }
+        self.shared.check_process()?;
         let (reply, answer) = oneshot::channel();
         let closed =
             || StoreError::before(StoreErrorKind::Unavailable, "the ledger is closed; nothing was written");
@@ -184,7 +193,7 @@ impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.queue = None;
         let thread = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread.filter(|_| pid() == self.opened_by) {
+        if let Some(thread) = thread.filter(|_| self.shared.check_process().is_ok()) {
             // If it panicked, its callers were told.
             let _ = thread.join();
             // Now, and not with the last reference: its thread may hold that one for a moment.
@@ -285,11 +294,15 @@ impl Store for SqliteStore {
     }
 
     fn owner(&self) -> Owner {
-        process::this_process().clone()
+        process::this_process()
     }
 
     fn now(&self) -> StoreFuture<'_, Millis> {
         ready(Ok(self.shared.clock.now()))
+    }
+
+    fn steady_since(&self) -> Millis {
+        self.shared.clock.steady_since()
     }
 
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {

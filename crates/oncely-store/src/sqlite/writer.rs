@@ -38,6 +38,12 @@ const YOUNG_COMMITS: u64 = 64;
 /// How short, in pages.
 const YOUNG_PAGES: u32 = 100;
 
+/// Where commits are shared by fewer than this, there is time to copy often and little: what is copied at once is what
+/// somebody's sync may have to wait behind.
+const CALM_BATCH: usize = 12;
+/// How short the log is then, in pages.
+const CALM_PAGES: u32 = 100;
+
 type Reply = oneshot::Sender<Result<Answer, StoreError>>;
 type Written = (Vec<Changed>, Vec<Result<Answer, StoreError>>);
 
@@ -58,6 +64,8 @@ struct Desk {
     log_pages: Arc<AtomicU32>,
     poke_at_pages: u32,
     commits: u64,
+    /// How many requests shared a commit, on average over the last few, in sixteenths.
+    shared_by: usize,
     tally_due_ms: u64,
 }
 
@@ -86,6 +94,7 @@ impl Writer {
             log_pages,
             poke_at_pages: 0,
             commits: 0,
+            shared_by: 0,
             tally_due_ms: 0,
         };
         Ok(Self { stile, desk })
@@ -115,6 +124,8 @@ impl Writer {
         match self.write(requests, &mut replies, queue) {
             Ok(applied) => self.desk.tell(applied),
             Err(error) => {
+                // Counters that could not be written wait their time again.
+                self.desk.tally_due_ms = boottime_ms() + TALLY_AFTER_MS;
                 for reply in replies {
                     // The caller is gone.
                     let _ = reply.send(Err(error.clone()));
@@ -131,8 +142,9 @@ impl Writer {
     ) -> Result<Applied, StoreError> {
         let Self { stile, desk } = self;
         let shared = Arc::clone(&desk.shared);
-        shared.files.still_the_same().inspect_err(|_| shared.distrust_cache())?;
         let turn = stile.enter().map_err(|e| Trouble::from(e).at(shared.files.path(), Wrote::No))?;
+        // Looked at in our turn: whoever had it before may have found another file, too.
+        shared.files.still_the_same().inspect_err(|_| shared.distrust_cache())?;
         // Only now: all that came in while others had their turn shares this sync.
         for op in queue.try_iter().take(BATCH_MAX - requests.len()) {
             desk.admit(op, &mut requests, replies);
@@ -142,7 +154,6 @@ impl Writer {
         drop(turn);
         if written.as_ref().is_err_and(|error| error.wrote == Wrote::No) {
             shared.tallies.put_back(tallies);
-            desk.tally_due_ms = boottime_ms() + TALLY_AFTER_MS;
         }
         let (changed, answers) = written?;
         Ok(Applied { changed, answers: replies.drain(..).zip(answers).collect() })
@@ -239,6 +250,7 @@ impl Desk {
     /// Answers the callers and wakes those who wait.
     fn tell(&mut self, applied: Applied) {
         self.commits += 1;
+        self.shared_by = self.shared_by - self.shared_by / 16 + applied.answers.len();
         for (reply, answer) in applied.answers {
             // The caller is gone; what it asked for is done all the same.
             let _ = reply.send(answer);
@@ -263,7 +275,13 @@ impl Desk {
 
     fn log_pages_max(&self) -> u32 {
         let most = self.shared.options.checkpoint_pages;
-        if self.commits < YOUNG_COMMITS { most.min(YOUNG_PAGES) } else { most }
+        if self.commits < YOUNG_COMMITS {
+            most.min(YOUNG_PAGES)
+        } else if self.shared_by < 16 * CALM_BATCH {
+            most.min(CALM_PAGES)
+        } else {
+            most
+        }
     }
 }
 

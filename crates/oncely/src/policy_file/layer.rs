@@ -192,7 +192,7 @@ impl Layer {
         ToolPolicy {
             policy: self.policy(),
             check: self.check.clone(),
-            rejected_on: self.rejected_on.clone().unwrap_or_default(),
+            rejected_on: self.rejected_on.clone(),
             declared,
             left_out: EXPECTED_OF_A_TOOL.into_iter().filter(|f| !self.stated.contains_key(f)).collect(),
             line,

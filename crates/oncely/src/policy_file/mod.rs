@@ -19,7 +19,7 @@
 //! when_unknown = "check"                      # halt | retry | check
 //! check = ["./was-it-charged.sh", "{key}"]    # a program with arguments, or a string for sh -c
 //! max_retries = 3
-//! rejected_on = [3, 4, "65-69"]               # exit codes that prove that nothing happened
+//! rejected_on = [3, 4, "65-69"]               # the exit codes that prove that nothing happened
 //! replay_for = "24h"
 //! remember_for = "35d"
 //! repeat_after = "10m"
@@ -99,8 +99,8 @@ pub struct ToolPolicy {
     pub policy: Policy,
     /// The probe that says whether the effect has happened.
     pub check: Option<CheckCommand>,
-    /// Exit codes that prove that nothing happened.
-    pub rejected_on: Vec<RangeInclusive<u8>>,
+    /// Exit codes that prove that nothing happened, in place of the conventional ones; `None` where none are stated.
+    pub rejected_on: Option<Vec<RangeInclusive<u8>>>,
     /// The name or glob of the table that declares the tool; `None` where only the defaults apply.
     pub declared: Option<String>,
     /// Which of `idempotent`, `max_retries` and `when_unknown` are stated neither for the tool nor in the defaults.

@@ -231,7 +231,7 @@ pub(crate) async fn person(
     let intent = seen.intent;
     let happened = world.audit(|a| a.happened(&intent)).filter(|_| lie != Some(Lie::Person));
     match wish {
-        Wish::Forget => drop(oncely.forget(intent, "a person").await),
+        Wish::Forget => drop(oncely.forget(&seen, "a person").await),
         Wish::Resolve => {
             let verdict = match happened {
                 Some(result) => Verdict::Succeeded { effect: Effect::Executed, result: Some(result.into()) },

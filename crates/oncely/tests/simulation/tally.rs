@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use oncely::{Answer, Error, Unrecorded};
 
-pub(crate) const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 11] = [
     "executed",
     "executed, not recorded",
     "executed, superseded",
@@ -15,6 +15,7 @@ pub(crate) const NAMES: [&str; 10] = [
     "conflict",
     "unknown",
     "error",
+    "rejected after an unknown",
 ];
 
 #[derive(Clone, Default)]
@@ -27,6 +28,7 @@ impl Answers {
                 None => 0,
                 Some(Unrecorded::StoreFailed(_)) => 1,
                 Some(Unrecorded::Superseded) => 2,
+                Some(Unrecorded::EarlierUnknown) => 10,
             },
             Ok(Answer::Replayed(replay)) => 3 + usize::from(!replay.kept),
             Ok(Answer::Refused(_)) => 5,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use oncely::policy_file::CheckCommand;
 use oncely::{Attempt, AttemptInfo, Begun, Call, Execution, Finding, Oncely, Outcome, Probe};
 use oncely_core::name::hex;
-use oncely_core::{AttemptToken, Failure as Rejection, IntentId, IntentName, State};
+use oncely_core::{AttemptToken, Failure as Rejection, IntentId, IntentName, Record, State};
 use oncely_doors::command::child::{self, Ended, Live, PassedSignals, Plan};
 use oncely_doors::command::{
     ATTEMPT_VARIABLE, DOWNSTREAM_KEY_PLACE, DOWNSTREAM_KEY_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE, classify,
@@ -24,6 +24,8 @@ use crate::output::Spinner;
 
 /// How long the end of a command is tried to be recorded when the ledger fails, before we give up and exit.
 const DRAIN: Duration = Duration::from_secs(30);
+/// How long the counters may take to be written.
+const FLUSH: Duration = Duration::from_secs(5);
 /// How long a call waits silently before it says what it waits for.
 const QUIET: Duration = Duration::from_millis(300);
 
@@ -41,7 +43,7 @@ pub async fn run(oncely: Oncely, mut prepared: Prepared) -> Result<ExitCode, Fai
         begun = begin_with_spinner(&oncely, &prepared.call, intent) => begun?,
         // Nothing runs yet: ending the waiter ends only the waiter.
         signal = signals.next() => {
-            let _ = oncely.store().flush().await;
+            flush(oncely).await;
             return Ok(ExitCode::from(128 + signal as u8));
         }
     };
@@ -50,9 +52,18 @@ pub async fn run(oncely: Oncely, mut prepared: Prepared) -> Result<ExitCode, Fai
         Begun::Run(attempt) => execute(&oncely, attempt, prepared, signals).await,
     };
     oncely.drain(DRAIN).await;
-    // Counters that are lost with a failing ledger are no reason to change what the command answered.
-    let _ = oncely.store().flush().await;
+    flush(oncely).await;
     Ok(code)
+}
+
+/// Writes the counters and closes the ledger, unless somebody holds it up: counters are no reason to hang, nor to change
+/// what the command answered.
+async fn flush(oncely: Oncely) {
+    let in_time = tokio::time::timeout(FLUSH, oncely.store().flush()).await.is_ok();
+    if !in_time {
+        // Closing it would wait, too.
+        std::mem::forget(oncely);
+    }
 }
 
 /// Runs a command that changes nothing: it is neither recorded nor replayed.
@@ -126,10 +137,11 @@ async fn run_child(
     let plan = plan_of(&prepared, variables(&info), argv);
     let running = match child::start(&plan) {
         Ok(running) => running,
-        Err(error) => {
+        Err(error) if child::is_certainly_not_started(&error) => {
             let (_, message) = not_started(&prepared.argv, &error);
             return Outcome::Rejected(Rejection::new("SPAWN_FAILED", message));
         }
+        Err(error) => return Outcome::unknown(format!("the command may have been started: {error}")),
     };
     match running.attend(&plan, &mut signals).await {
         Ok(ended) => {
@@ -192,6 +204,10 @@ fn probe_of(oncely: &Oncely, name: IntentName, check: &CheckCommand) -> Probe {
         Box::pin(async move {
             let intent = name.intent_id();
             let stored = oncely.store().load(intent).await.ok().flatten();
+            // Before the check is asked: what works on meanwhile could act right after it has looked.
+            if let Some(objection) = stored.as_ref().and_then(|s| left_by(&oncely, &s.record).objection()) {
+                return Finding::Unsure(objection);
+            }
             let (generation, rejections) =
                 stored.map_or((1, 0), |s| (s.record.body.generation, s.record.body.rejections));
             let downstream_key = intent.downstream_key(generation, rejections).to_string();
@@ -200,13 +216,7 @@ fn probe_of(oncely: &Oncely, name: IntentName, check: &CheckCommand) -> Probe {
                 (KEY_VARIABLE.to_owned(), name.key.as_str().to_owned()),
                 (DOWNSTREAM_KEY_VARIABLE.to_owned(), downstream_key),
             ];
-            let finding = probe::ask(&argv, &env).await;
-            match (&finding, still_running(&oncely, intent).await) {
-                (Finding::NotHappened, Some((_, pid))) => {
-                    Finding::Unsure(format!("what the attempt started is still running as pid {pid}"))
-                }
-                _ => finding,
-            }
+            probe::ask(&argv, &env).await
         })
     })
 }
@@ -222,12 +232,13 @@ fn check_argv(check: &CheckCommand, key: &str, downstream_key: &str) -> Vec<OsSt
     }
 }
 
-/// The attempt of a record whose runner is gone but whose command lives on.
-async fn still_running(oncely: &Oncely, intent: IntentId) -> Option<(u32, u32)> {
-    let stored = oncely.store().load(intent).await.ok().flatten()?;
-    let token: AttemptToken = stored.record.body.token;
-    let pid = tokio::task::spawn_blocking(move || orphans::find(token)).await.ok().flatten()?;
-    Some((stored.record.body.attempts, pid))
+/// What a record's latest attempt left behind, unless it is our own and only about to start.
+fn left_by(oncely: &Oncely, record: &Record) -> orphans::Left {
+    if oncely.is_under_way(record) {
+        orphans::Left::Nobody
+    } else {
+        orphans::look(record, &oncely.store().owner())
+    }
 }
 
 /// Who vouches for which attempt: the latest, if it is not under way any more.
@@ -236,16 +247,12 @@ async fn vouch(oncely: &Oncely, intent: IntentId) -> Result<Option<(String, Atte
     if stored.record.body.state.has_ended() || oncely.is_under_way(&stored.record) {
         return Ok(None);
     }
-    match still_running(oncely, intent).await {
-        Some((attempt, pid)) => Err(Failure::new(
+    match left_by(oncely, &stored.record).objection() {
+        Some(objection) => Err(Failure::new(
             exit::UNKNOWN,
             "OUTCOME_UNKNOWN",
-            format!(
-                "what attempt {attempt} started is still running as pid {pid}; nothing ran. Wait for its end or stop \
-                 it, check, then try again"
-            ),
-        )
-        .with_fix(format!("kill {pid}"))),
+            format!("{objection}; nothing ran. Wait for its end or stop it, check, then try again"),
+        )),
         None => Ok(Some((actor(), stored.record.body.token))),
     }
 }

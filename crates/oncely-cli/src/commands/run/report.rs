@@ -81,6 +81,10 @@ pub fn executed(execution: &Execution, info: &AttemptInfo, ended: Option<&Ended>
              --id {id}",
             execution.attempt
         )),
+        Some(Unrecorded::EarlierUnknown) => warnings.push(format!(
+            "attempt {} did nothing, but what an attempt before it did is not known; settle it: oncely show {id}",
+            execution.attempt
+        )),
         None => {}
     }
     if json {
@@ -149,7 +153,11 @@ fn envelope_of(
             let captured = captured.or_else(|| result.as_deref().and_then(Captured::decode));
             Envelope::done(effect.as_str(), captured.as_ref().map_or(Value::Null, data_of))
         }
-        Outcome::Rejected(failure) => Envelope::failed(&failure.code, &failure.message, true),
+        Outcome::Rejected(failure) => {
+            // "Retryable" says that nothing happened, which an attempt before this one may have made untrue.
+            let certain = !matches!(execution.unrecorded, Some(Unrecorded::EarlierUnknown));
+            Envelope::failed(&failure.code, &failure.message, certain)
+        }
         Outcome::Unknown(doubt) => {
             Envelope::failed("OUTCOME_UNKNOWN", &doubt.message, false).with_fix(format!("oncely show {id}"))
         }
