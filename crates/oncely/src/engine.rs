@@ -33,6 +33,8 @@ pub(crate) struct Inner {
     /// Effects open in this engine, for the limit and for a drain.
     pub(crate) open: AtomicUsize,
     pub(crate) closed: Notify,
+    /// Held by whoever drops what is due.
+    pub(crate) purging: tokio::sync::Mutex<()>,
     waiting: AtomicUsize,
     tokens: TokenSource,
 }
@@ -86,6 +88,7 @@ impl Oncely {
             owner,
             open: AtomicUsize::new(0),
             closed: Notify::new(),
+            purging: tokio::sync::Mutex::new(()),
             waiting: AtomicUsize::new(0),
             tokens,
         };

@@ -12,9 +12,9 @@ use crate::engine::Oncely;
 /// share the work as well as long-lived ones.
 const ONE_IN: u8 = 64;
 /// Steps that such an attempt takes at most: more than the attempts in between have left behind.
-const STEPS: u32 = 4;
+const STEPS: u32 = 8;
 /// Records that one step looks at: small, so that calls are not held up.
-const STEP: usize = 50;
+const STEP: usize = 20;
 /// Pause between steps, for the same reason.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -32,6 +32,7 @@ pub struct Purged {
 impl Oncely {
     /// Drops everything that is due, in small steps; `progress` hears after each. Calls go on meanwhile.
     pub async fn purge(&self, mut progress: impl FnMut(&Purged)) -> Result<Purged, StoreError> {
+        let _one = self.inner.purging.lock().await;
         let mut total = Purged::default();
         while self.purge_step(&mut total).await? {
             progress(&total);
@@ -60,6 +61,8 @@ impl Oncely {
         let oncely = Self { inner: Arc::clone(&self.inner) };
         tokio::spawn(async move {
             let _place = place;
+            // One at a time: several would hold up calls that none of them holds up alone.
+            let Ok(_one) = oncely.inner.purging.try_lock() else { return };
             let mut total = Purged::default();
             for _ in 0..STEPS {
                 if !matches!(oncely.purge_step(&mut total).await, Ok(true)) {

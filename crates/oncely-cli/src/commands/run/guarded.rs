@@ -138,8 +138,9 @@ async fn run_child(
     let running = match child::start(&plan) {
         Ok(running) => running,
         Err(error) if child::is_certainly_not_started(&error) => {
-            let (_, message) = not_started(&prepared.argv, &error);
-            return Outcome::Rejected(Rejection::new("SPAWN_FAILED", message));
+            let (exit, message) = not_started(&prepared.argv, &error);
+            let code = if exit == report::NOT_FOUND { "COMMAND_NOT_FOUND" } else { "SPAWN_FAILED" };
+            return Outcome::Rejected(Rejection::new(code, message));
         }
         Err(error) => return Outcome::unknown(format!("the command may have been started: {error}")),
     };
@@ -192,7 +193,8 @@ fn fill(argument: &OsString, downstream_key: &str) -> OsString {
 /// The exit code and words for a command that could not be started, as a shell has them.
 fn not_started(argv: &[OsString], error: &io::Error) -> (u8, String) {
     let program = argv.first().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
-    let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+    let code =
+        if error.kind() == io::ErrorKind::NotFound { report::NOT_FOUND } else { report::NOT_EXECUTABLE };
     (code, format!("{program:?} could not be started: {error}; nothing happened"))
 }
 

@@ -16,6 +16,11 @@ use super::Prepared;
 use crate::exit::{self, Failure};
 use crate::output::{print, print_failure, print_json, say};
 
+/// What a shell answers for a command that is not there.
+pub const NOT_FOUND: u8 = 127;
+/// What a shell answers for a command that cannot be executed.
+pub const NOT_EXECUTABLE: u8 = 126;
+
 /// Reports a call for which nothing ran.
 pub fn answered(answer: &Answer, json: bool) -> ExitCode {
     match answer {
@@ -131,10 +136,8 @@ fn exit_of(execution: &Execution, ended: Option<&Ended>) -> ExitCode {
     match (ended, &execution.outcome) {
         (Some(ended), _) if ended.how != How::TimedOut => exit_code(ended.captured.exit_code),
         (_, Outcome::Succeeded { .. }) => ExitCode::SUCCESS,
-        (_, Outcome::Rejected(failure)) if failure.code == "SPAWN_FAILED" => {
-            // As a shell answers for a command that is not there, or not executable.
-            ExitCode::from(if failure.message.contains("No such file") { 127 } else { 126 })
-        }
+        (_, Outcome::Rejected(failure)) if failure.code == "COMMAND_NOT_FOUND" => ExitCode::from(NOT_FOUND),
+        (_, Outcome::Rejected(failure)) if failure.code == "SPAWN_FAILED" => ExitCode::from(NOT_EXECUTABLE),
         (_, Outcome::Rejected(_)) => ExitCode::from(exit::PRECONDITION),
         (_, Outcome::Unknown(_)) => ExitCode::from(exit::UNKNOWN),
     }
