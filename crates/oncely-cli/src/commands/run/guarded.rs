@@ -205,7 +205,11 @@ fn probe_of(oncely: &Oncely, name: IntentName, check: &CheckCommand) -> Probe {
         let (oncely, name, check) = (oncely.clone(), name.clone(), check.clone());
         Box::pin(async move {
             let intent = name.intent_id();
-            let stored = oncely.store().load(intent).await.ok().flatten();
+            // Without the record nobody knows what to look for.
+            let stored = match oncely.store().load(intent).await {
+                Ok(stored) => stored,
+                Err(error) => return Finding::Unsure(format!("the record cannot be read: {error}")),
+            };
             // Before the check is asked: what works on meanwhile could act right after it has looked.
             if let Some(objection) = stored.as_ref().and_then(|s| left_by(&oncely, &s.record).objection()) {
                 return Finding::Unsure(objection);
