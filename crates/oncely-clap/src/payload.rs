@@ -1,7 +1,9 @@
 //! What makes two command lines the same call: the arguments as clap understood them, without our own flags.
 
+use std::any::TypeId;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -14,7 +16,7 @@ use crate::flags::is_ours;
 const ABOVE: &str = "@above";
 
 /// The payload of a call, as JSON: the chosen command's arguments by their ids, and those of the commands above it that
-/// are not its own. `--amount 5`, `--amount=5` and a default of 5 are the same.
+/// are not its own. `--amount 5`, `--amount=5` and a default of 5 are the same, and paths are absolute.
 ///
 /// An argument that is not given is left out, so that a new one does not make old calls look different; except where
 /// the key is made from it: then it is `null`.
@@ -77,9 +79,19 @@ fn value_of(arg: &Arg, said: &ArgMatches) -> Option<Value> {
         ArgAction::Append => true,
         _ => arg.get_num_args().is_some_and(|range| range.max_values() > 1),
     };
+    let is_path = arg.get_value_parser().type_id() == TypeId::of::<PathBuf>();
+    let text = |value: &&OsStr| if is_path { path(value) } else { text(value) };
     match (many, raw.as_slice()) {
         (false, [value]) => Some(text(value)),
-        (_, values) => Some(values.iter().map(|value| text(value)).collect()),
+        (_, values) => Some(values.iter().map(text).collect()),
+    }
+}
+
+/// The same relative path means another file in another directory. What is none (`-`) stays as it is.
+fn path(value: &OsStr) -> Value {
+    match std::path::absolute(value) {
+        Ok(path) if value != "-" => text(path.as_os_str()),
+        _ => text(value),
     }
 }
 
@@ -105,6 +117,7 @@ mod tests {
                 Command::new("pay")
                     .arg(Arg::new("amount").long("amount").short('a').default_value("5"))
                     .arg(Arg::new("tag").long("tag").action(ArgAction::Append))
+                    .arg(Arg::new("file").long("file").value_parser(clap::value_parser!(std::path::PathBuf)))
                     .arg(Arg::new("fast").long("fast").action(ArgAction::SetTrue))
                     .arg(Arg::new("loud").short('v').action(ArgAction::Count))
                     .arg(Arg::new("@ours").long("ours").action(ArgAction::SetTrue)),
@@ -137,5 +150,8 @@ mod tests {
         assert_ne!(of(&["pay", "-v"]), of(&["pay", "-vv"]));
         assert_eq!(of(&["--db", "x", "pay"]), of(&["pay", "--db=x"]), "a global argument has no place");
         assert_ne!(of(&["--region", "x", "pay"]), of(&["--db", "x", "pay"]));
+        let file = std::env::current_dir().unwrap().join("bill");
+        let absolute = of(&["pay", "--file", file.to_str().unwrap()]);
+        assert_eq!(of(&["pay", "--file", "bill"]), absolute, "a relative path means a file");
     }
 }
