@@ -134,6 +134,16 @@ impl Running {
         self.end().await
     }
 
+    /// Holds the whole group where it is.
+    pub fn hold(&self) {
+        self.group.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets the group go on.
+    pub fn go_on(&self) {
+        self.group.signal(Signal::SIGCONT);
+    }
+
     /// Waits until it has ended by itself or so much time has passed; it goes on running in the second case.
     pub async fn wait_for(&self, time: Duration) {
         let _ = tokio::time::timeout(time, self.group.leader_ended()).await;
@@ -202,9 +212,13 @@ impl Group {
 
     /// Ends every member.
     pub fn kill(&self) {
+        self.signal(Signal::SIGKILL);
+    }
+
+    fn signal(&self, signal: Signal) {
         if let Some(group) = self.0 {
-            // A group that is gone already is what was wanted.
-            let _ = killpg(group, Signal::SIGKILL);
+            // A group that is gone already needs no signal.
+            let _ = killpg(group, signal);
         }
     }
 

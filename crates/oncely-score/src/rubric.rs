@@ -72,7 +72,14 @@ impl Rubric {
         };
         let score = self.reached(status);
         let at_most = self.reached(hoped);
-        let raise = self.unmet(status).map(|rule| raise(rule, &findings)).collect();
+        let mut raises: Vec<Raise> = Vec::new();
+        for next in self.unmet(status).map(|rule| raise(rule, &findings)) {
+            // The same advice for several criteria is said once.
+            match raises.iter_mut().find(|known| known.advice == next.advice && known.to == next.to) {
+                Some(known) => known.criteria.extend(next.criteria),
+                None => raises.push(next),
+            }
+        }
         let rows = self.criteria.iter().map(|criterion| self.row(criterion, &findings)).collect();
         Report {
             surface: self.surface,
@@ -81,7 +88,7 @@ impl Rubric {
             at_most,
             meaning: self.meanings[usize::from(score)],
             rows,
-            raise,
+            raise: raises,
             notes: Vec::new(),
         }
     }

@@ -50,14 +50,18 @@ pub(super) async fn discover(plan: &Plan) -> Result<Known, Error> {
     let mut text = top.clone();
     let mut listed = commands_of(&top, &asking.tool);
     if help::offers_help(&top) {
+        let mut after_flag = false;
         for word in &plan.command[asking.tool.len()..] {
-            if !listed.iter().any(|command| command.name == *word) {
+            if listed.iter().any(|command| command.name == *word) {
+                known.path.push(word.clone());
+                let own = asking.help(&known.path).await?;
+                listed = commands_of(&own, &asking.tool);
+                text.push_str(&own);
+            } else if !word.starts_with('-') && !after_flag {
                 break;
             }
-            known.path.push(word.clone());
-            let own = asking.help(&known.path).await?;
-            listed = commands_of(&own, &asking.tool);
-            text.push_str(&own);
+            // What follows a flag may be its value, as in `git -C folder branch`.
+            after_flag = word.starts_with('-') && word != "--";
         }
     }
     known.key_flag = plan.key_flag.clone().or_else(|| help::key_flag(&text));
@@ -100,15 +104,15 @@ async fn survey(
         }
         let text = asking.help(&path).await?;
         let inner = commands_of(&text, &asking.tool);
-        if !inner.is_empty() && path.len() < DEPTH_MAX {
+        // Some tools print one help for everything; that lists no commands within commands.
+        let own = inner.iter().all(|listed| !path.contains(&listed.name));
+        if own && !inner.is_empty() && path.len() < DEPTH_MAX {
             waiting.extend(inner.into_iter().rev().map(|listed| [&path[..], &[listed.name]].concat()));
             continue;
         }
-        let both = format!("{top}\n{text}");
-        let has_key = help::key_flag(&both).is_some()
-            || asking.plan.key_flag.as_ref().is_some_and(|f| both.contains(&**f));
-        let has_dry_run = help::dry_run_flag(&both).is_some()
-            || asking.plan.dry_run_flag.as_ref().is_some_and(|f| both.contains(&**f));
+        let named = |flag: &Option<String>| flag.as_ref().is_some_and(|flag| text.contains(&**flag));
+        let has_key = help::key_flag(&text).is_some() || named(&asking.plan.key_flag);
+        let has_dry_run = help::dry_run_flag(&text).is_some() || named(&asking.plan.dry_run_flag);
         if has_key && has_dry_run { known.equipped.push(title) } else { known.lacking.push(title) }
     }
     Ok(())

@@ -8,10 +8,15 @@ use super::Plan;
 use super::discover::Known;
 use super::line;
 use super::seen::{Answer, Killed, Race, Seen, Step};
-use crate::exec::{self, Exit, Ran, Task};
+use crate::exec::{self, Exit, Ran, Running, Task};
 use crate::intent::{Intent, Intents};
 use crate::probe::Count;
 use crate::{Error, words};
+
+/// Into how many steps the usual time of a call is cut to find its effect.
+const STEPS: u32 = 12;
+/// How long one look at the count may take while the command is held.
+const LOOK_MAX: Duration = Duration::from_secs(2);
 
 /// Whether a call carries its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +45,14 @@ pub(super) async fn drive(
         // A tool that acts when it is asked for help is not to be called any further.
         return Ok(seen);
     }
-    let takes_key = known.key_flag.is_some() || known.key_in_place;
-    let intent = driver.intents.next();
-    seen.dry_run = driver.dry_run(&intent, takes_key).await?;
-    let took = driver.first(&mut seen, &intent, takes_key).await?;
+    let hoped = if known.key_flag.is_some() || known.key_in_place { Keyed::Yes } else { Keyed::No };
+    let mut intent = driver.intents.next();
+    seen.dry_run = driver.dry_run(&intent, hoped).await?;
+    if seen.dry_run.as_ref().is_some_and(|dry_run| dry_run.moved() != 0) {
+        // The dry run has acted, and may have used up the key.
+        intent = driver.intents.next();
+    }
+    let took = driver.first(&mut seen, &intent, hoped).await?;
     let keyed = if seen.keyed { Keyed::Yes } else { Keyed::No };
     if !seen.first.as_ref().is_some_and(|first| first.answer.exit.is_ok() && first.moved() != 0) {
         return Ok(seen);
@@ -58,7 +67,8 @@ pub(super) async fn drive(
             let race = driver.race(keyed).await?;
             seen.races.push(race);
         }
-        for number in 0..plan.kills {
+        let doubled = seen.repeat.as_ref().is_some_and(|repeat| repeat.moved() != 0);
+        for number in 0..if doubled { 0 } else { plan.kills } {
             let killed = driver.kill(number, keyed, took).await?;
             seen.kills.push(killed);
         }
@@ -74,12 +84,11 @@ struct Driver<'a> {
 }
 
 impl Driver<'_> {
-    async fn dry_run(&self, intent: &Intent, takes_key: bool) -> Result<Option<Step>, Error> {
+    async fn dry_run(&self, intent: &Intent, keyed: Keyed) -> Result<Option<Step>, Error> {
         if self.known.dry_run_flag.is_none() {
             return Ok(None);
         }
         // The key goes along, so that a dry run that uses it up is found out by the first real call.
-        let keyed = if takes_key { Keyed::Yes } else { Keyed::No };
         let (step, _) = self.step(&self.words(intent, keyed, For::DryRun)).await?;
         if step.answer.exit.is_ok() || step.moved() != 0 || keyed == Keyed::No || self.known.key_in_place {
             return Ok(Some(step));
@@ -88,8 +97,8 @@ impl Driver<'_> {
     }
 
     /// The first call: with the key, or without it if the tool refuses the flag. Says how long it took.
-    async fn first(&self, seen: &mut Seen, intent: &Intent, takes_key: bool) -> Result<Duration, Error> {
-        if takes_key {
+    async fn first(&self, seen: &mut Seen, intent: &Intent, hoped: Keyed) -> Result<Duration, Error> {
+        if hoped == Keyed::Yes {
             let (step, ran) = self.step(&self.words(intent, Keyed::Yes, For::Real)).await?;
             if step.answer.exit.is_ok() || step.moved() != 0 || self.known.key_in_place {
                 (seen.first, seen.keyed) = (Some(step), true);
@@ -143,10 +152,7 @@ impl Driver<'_> {
             running.wait_for(after).await;
             format!("after {} ms", after.as_millis())
         } else {
-            let deadline = Instant::now() + self.plan.timeout;
-            while !running.has_ended().await && self.count.now().await? == before && Instant::now() < deadline
-            {
-            }
+            self.walk_to_the_effect(&running, before, took).await;
             "as soon as its effect was seen".to_owned()
         };
         let killed = running.kill().await?;
@@ -155,6 +161,24 @@ impl Driver<'_> {
         let after = self.count.now().await?;
         let landed = matches!(killed.exit, Exit::Signal(_));
         Ok(Killed { moment, landed, before, between, retry: Answer::of(&retry), after })
+    }
+
+    /// Lets the command run in small steps, and counts while it is held between them, until its effect is there. This
+    /// is how a kill finds the gap between an effect and the record of it.
+    async fn walk_to_the_effect(&self, running: &Running, before: i64, took: Duration) {
+        // A command that is held may hold a lock that counting waits for; then the next step is the better one.
+        let count = Count { timeout: self.count.timeout.min(LOOK_MAX), ..self.count.clone() };
+        let step = (took / STEPS).max(Duration::from_millis(1));
+        let deadline = Instant::now() + self.plan.timeout;
+        while !running.has_ended().await && Instant::now() < deadline {
+            running.hold();
+            let seen = count.now().await.is_ok_and(|now| now != before);
+            if seen {
+                return;
+            }
+            running.go_on();
+            running.wait_for(step).await;
+        }
     }
 
     async fn step(&self, words: &[String]) -> Result<(Step, Ran), Error> {

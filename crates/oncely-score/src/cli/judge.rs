@@ -211,16 +211,20 @@ fn not_fresh(id: &'static str, seen: &Seen) -> Finding {
         return not_measured(id, &why);
     }
     match &seen.repeat {
-        Some(repeat) if repeat.moved() != 0 => {
-            let why = format!("not run: a plain repeat already had a second effect ({})", repeat.told());
-            Finding::new(id, Status::Fails, why).advise("first let a repeat have no second effect")
-        }
+        Some(repeat) if repeat.moved() != 0 => second_effect(id, seen),
         _ => not_measured(
             id,
             "without a key, and without {n} in the command, there is no new intent to try it with",
         )
         .advise("measure it: put {n} into the command"),
     }
+}
+
+/// Without a kill or a race, a repeat has acted again.
+fn second_effect(id: &'static str, seen: &Seen) -> Finding {
+    let told = seen.repeat.as_ref().map_or_else(String::new, Step::told);
+    Finding::new(id, Status::Fails, format!("a plain repeat already had a second effect: {told}"))
+        .advise("first let a repeat have no second effect")
 }
 
 fn at_once(seen: &Seen) -> Finding {
@@ -255,6 +259,10 @@ fn at_once(seen: &Seen) -> Finding {
 fn killed(seen: &Seen) -> Finding {
     if !seen.can_be_fresh {
         return not_fresh("killed", seen);
+    }
+    if seen.repeat.as_ref().is_some_and(|repeat| repeat.moved() != 0) {
+        // A kill that came too early to do harm would look like a virtue.
+        return second_effect("killed", seen);
     }
     let unit = unit(seen);
     let landed: Vec<&Killed> = seen.kills.iter().filter(|kill| kill.landed).collect();
