@@ -45,6 +45,7 @@ impl<A: App> Errand<A> {
             Err(error) => Reply::of_error(&error),
         };
         let exit = told(tell, reply);
+        panics::told();
         oncely.drain(DRAIN).await;
         flush(oncely).await;
         exit
@@ -68,7 +69,6 @@ impl<A: App> Errand<A> {
         let effect = move |info: AttemptInfo| async move {
             panics::acting();
             let ended = act(Cx::of_attempt(app.clone(), &info), app).await;
-            panics::acted();
             outcome_of(ended, &keep)
         };
         let execution = oncely.execute(attempt, probe, effect).await;

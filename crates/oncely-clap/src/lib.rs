@@ -3,7 +3,7 @@
 //! Mark each command, write its handler once, and every command that changes something gets `--idempotency-key`,
 //! `--dry-run`, `--json`, replays, conflicts, waiting, *unknown*, and one envelope with its `effect` around every answer.
 //!
-//! ```
+//! ```no_run
 //! use clap::{Args, Parser, Subcommand};
 //! use oncely_clap::{Answer, Cx, Declaration, Failure, Handler, Planned, Query, created, would_create};
 //! use schemars::JsonSchema;
@@ -67,11 +67,9 @@
 //!     }
 //! }
 //!
-//! # #[allow(dead_code)]
 //! fn main() -> std::process::ExitCode {
 //!     oncely_clap::main::<Cli>()
 //! }
-//! # mod hidden {}
 //! ```
 //!
 //! A map of the rooms:
@@ -111,9 +109,12 @@ pub use answer::{
     noop_with, rejected, sent, unknown, updated,
 };
 pub use assert::debug_assert;
-pub use commands::{App, Commands, Entry, Shape};
+pub use commands::{App, Commands};
+#[doc(hidden)]
+pub use commands::{Entry, Shape};
 pub use declare::{Danger, Declaration, KeyRule, Strategy};
 pub use handler::{AsyncHandler, AsyncQuery, Cx, Handler, Problems, Query};
+#[doc(hidden)]
 pub use job::{Boxed, Done, Ended, ErasedAsyncHandler, ErasedAsyncQuery, ErasedHandler, ErasedQuery, Job};
 pub use oncely::{Effect, Namespace};
 pub use oncely_clap_derive::Commands;

@@ -8,7 +8,7 @@ use crate::print::{self, Form};
 use crate::reply::Reply;
 use crate::surroundings::Process;
 
-/// Whether a handler is acting in this process.
+/// Whether a handler is acting in this process, or has acted and the answer is not told yet.
 static ACTING: AtomicBool = AtomicBool::new(false);
 
 /// A handler is about to act.
@@ -16,8 +16,8 @@ pub(crate) fn acting() {
     ACTING.store(true, Ordering::SeqCst);
 }
 
-/// It has said how it ended.
-pub(crate) fn acted() {
+/// The caller has been told how it ended.
+pub(crate) fn told() {
     ACTING.store(false, Ordering::SeqCst);
 }
 

@@ -150,6 +150,9 @@ fn invalid_arguments(error: &Error) -> Vec<String> {
 
 /// What clap says, without "error:", the usage and where to find help.
 fn first_sentence(error: &Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "nothing is said to do; see --help".to_owned();
+    }
     let text = error.render().to_string();
     let text = text.split("\n\n").next().unwrap_or_default();
     let text = text.strip_prefix("error: ").unwrap_or(text);

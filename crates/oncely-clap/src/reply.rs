@@ -98,8 +98,8 @@ impl Reply {
     /// A panic while a handler was acting, where nothing is left to catch it.
     pub(crate) fn of_panic_while_acting(message: &str) -> Self {
         let text = format!(
-            "outcome unknown: the program panicked while it was acting: {message}. A retry with the same key says how \
-             to settle it"
+            "outcome unknown: the program panicked while it was acting: {message}. A retry with the same key tells how \
+             it went, or how to settle it"
         );
         Self::new(exit::UNKNOWN, Envelope::failed("OUTCOME_UNKNOWN", text, false))
     }

@@ -124,10 +124,6 @@ impl<A: App> Runner<A> {
             Ok(line) => line,
             Err(code) => return Led::Ended(code),
         };
-        if line.path == [MANIFEST] && shape.at(&command, &line.path).is_none() {
-            here.print(&manifest::print(&command, &shape, self.keys));
-            return Led::Ended(exit::DONE);
-        }
         match shape.at(&command, &line.path) {
             Some(entry) if !matches!(entry.work, Work::ByHand) => {
                 Led::Ended(self.handle(&command, entry, line, words, here))
@@ -154,6 +150,11 @@ impl<A: App> Runner<A> {
                 return Err(exit::DONE);
             }
             Read::Wrong(error, problems) => Err((error, problems)),
+            // Not one of the program's own commands, so its types do not know it.
+            Read::Line(matches) if is_manifest(command, shape, &matches) => {
+                here.print(&manifest::print(command, shape, self.keys));
+                return Err(exit::DONE);
+            }
             Read::Line(matches) => match A::from_arg_matches(&matches) {
                 Ok(app) => Ok((app, matches)),
                 Err(error) => {
@@ -183,8 +184,11 @@ impl<A: App> Runner<A> {
         let form = line.flags.form.unwrap_or(form_of(here));
         let app = line.app.clone();
         let tell = |reply: &Reply| {
-            let shown = Commands::<A>::job(&*app).filter(|_| !reply.envelope.data.is_null());
-            let shown = shown.and_then(|job| job.show(&reply.envelope.data));
+            let data = Some(&reply.envelope.data).filter(|data| form == Form::Text && !data.is_null());
+            // How an answer is shown must not decide whether it is told.
+            let shown = data.and_then(|data| {
+                catch_unwind(AssertUnwindSafe(|| Commands::<A>::job(&*app)?.show(data))).ok().flatten()
+            });
             deliver(here, name, form, reply, shown);
         };
         let told = |reply: Reply| {
@@ -276,6 +280,11 @@ impl<A: App> Runner<A> {
             checked_by: line.flags.retry_unknown.then(|| actor(here)),
         })
     }
+}
+
+fn is_manifest(command: &Command, shape: &Shape, matches: &ArgMatches) -> bool {
+    let (path, _) = flags::chosen(matches);
+    path == [MANIFEST] && shape.at(command, &path).is_none()
 }
 
 /// The tool that a command is: the program's name and the words that lead to it.

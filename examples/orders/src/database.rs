@@ -12,9 +12,9 @@ const BUSY: Duration = Duration::from_secs(10);
 /// `request` names the intent that made a row: what is there twice would be a duplicate, and a check can find it.
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS orders (
-        id INTEGER PRIMARY KEY, customer TEXT NOT NULL, amount INTEGER NOT NULL, request TEXT NOT NULL UNIQUE);
+        id INTEGER PRIMARY KEY AUTOINCREMENT, customer TEXT NOT NULL, amount INTEGER NOT NULL, request TEXT NOT NULL UNIQUE);
     CREATE TABLE IF NOT EXISTS emails (
-        id INTEGER PRIMARY KEY, recipient TEXT NOT NULL, subject TEXT NOT NULL, body TEXT NOT NULL,
+        id INTEGER PRIMARY KEY AUTOINCREMENT, recipient TEXT NOT NULL, subject TEXT NOT NULL, body TEXT NOT NULL,
         request TEXT NOT NULL UNIQUE);
     CREATE TABLE IF NOT EXISTS increments (
         request TEXT PRIMARY KEY, name TEXT NOT NULL, by INTEGER NOT NULL);

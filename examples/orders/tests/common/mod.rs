@@ -2,6 +2,7 @@
 
 #![allow(
     dead_code,
+    unreachable_pub,
     clippy::unwrap_used,
     reason = "a test fails by panicking, and not every test uses all of it"
 )]
