@@ -79,7 +79,8 @@ fn fields(data: &Value) -> String {
 /// A value on one line.
 fn line(value: &Value) -> String {
     match value {
-        Value::String(text) => clean(text),
+        // One line stays one line, whatever is in it.
+        Value::String(text) => clean(text).replace('\n', "\u{fffd}"),
         Value::Object(members) => {
             let pair = |(name, value): (&String, &Value)| format!("{name}={}", line(value));
             members.iter().map(pair).collect::<Vec<_>>().join(" ")
