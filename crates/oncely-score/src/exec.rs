@@ -108,8 +108,9 @@ pub fn start(task: &Task) -> Result<Running, Error> {
 
 /// A program that runs. Dropped, its whole group is ended.
 pub struct Running {
-    child: Child,
+    // Before the child: dropped first, so that the group is ended while its number is still ours.
     group: Group,
+    child: Child,
     stdout: JoinHandle<Vec<u8>>,
     stderr: JoinHandle<Vec<u8>>,
     began: Instant,

@@ -30,13 +30,18 @@ impl Place {
         std::fs::read_to_string(self.path("orders")).unwrap().lines().count()
     }
 
-    /// `oncely …`, in this folder, with a home of its own. Tools are found on this path before the usual one.
+    /// `oncely …`, in this folder, with a home of its own. Tools are found in these folders before the usual ones.
     pub(crate) fn command(&self, arguments: &[&str], tools: &[PathBuf]) -> Command {
+        let mut command = self.program(ONCELY, tools);
+        command.args(arguments);
+        command
+    }
+
+    fn program(&self, program: &str, tools: &[PathBuf]) -> Command {
         let usual = std::env::var_os("PATH").unwrap();
         let path = std::env::join_paths(tools.iter().cloned().chain(std::env::split_paths(&usual))).unwrap();
-        let mut command = Command::new(ONCELY);
+        let mut command = Command::new(program);
         command
-            .args(arguments)
             .current_dir(self.0.path())
             .env_clear()
             .env("HOME", self.0.path())
@@ -52,11 +57,7 @@ impl Place {
 
     /// A shell script for setting things up; it has to succeed.
     pub(crate) fn sh(&self, script: &str, tools: &[PathBuf]) {
-        let mut command = self.command(&[], tools);
-        let path = command.get_envs().find(|(name, _)| *name == "PATH").unwrap().1.unwrap().to_owned();
-        command = Command::new("sh");
-        command.args(["-ec", script]).current_dir(self.0.path()).env("HOME", self.0.path()).env("PATH", path);
-        let output = command.output().unwrap();
+        let output = self.program("sh", tools).args(["-ec", script]).output().unwrap();
         assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
     }
 

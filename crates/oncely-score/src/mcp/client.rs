@@ -32,8 +32,9 @@ pub(super) enum Era {
 
 /// A running server and a conversation with it. Dropped, its whole group is ended.
 pub(super) struct Client {
-    child: Child,
+    // Before the child: dropped first, so that the group is ended while its number is still ours.
     group: Group,
+    child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     errors: JoinHandle<Vec<u8>>,
