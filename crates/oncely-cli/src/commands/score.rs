@@ -18,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Global;
 use crate::exit::{Failure, PRECONDITION};
+use crate::output::Spinner;
 
 /// Measure from outside how safe a tool is to retry: 0 to 3, with evidence.
 ///
@@ -109,11 +110,13 @@ async fn finish(
     measuring: impl Future<Output = Result<Report, Error>>,
 ) -> Result<ExitCode, Failure> {
     exec::adopt_strays();
+    let turning = Spinner::start("measuring; this calls the tool a few dozen times");
     let measured = tokio::select! {
         measured = measuring => Ok(measured),
         number = interrupted() => Err(number?),
     };
     exec::end_strays();
+    drop(turning);
     match measured {
         Ok(report) => {
             let report = report.map_err(failure)?;

@@ -144,3 +144,58 @@ fn an_endpoint_that_cannot_be_used_gives_no_score() {
     assert_eq!((report.score(), report.status("repeat")), (0, "not_measured"));
     assert!(report.evidence("repeat").contains("did not succeed: 400"));
 }
+
+#[test]
+fn an_endpoint_behind_tls_is_measured_if_its_certificate_is_trusted() {
+    let place = Place::new();
+    place.write("order.http", ORDER);
+    place.sh(
+        "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=localhost \
+         -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE 2>/dev/null",
+        &[],
+    );
+    let mut server = Tls::start(&place);
+    let url = format!("https://localhost:{}", server.port());
+    let arguments =
+        ["score", "http", "--allow-effects", "--url", &url, "--request", "order.http", "--races", "1"];
+    let stranger = place.run(&arguments);
+    assert_eq!(stranger.status.code(), Some(4));
+    assert!(String::from_utf8_lossy(&stranger.stderr).contains("certificate"), "{stranger:?}");
+    assert_eq!(place.orders(), 0, "nothing reaches an endpoint that is not trusted");
+    let mut trusting = place.command(&arguments, &[]);
+    let output = trusting.env("SSL_CERT_FILE", place.path("cert.pem")).output().unwrap();
+    let report = Report(serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}")));
+    // It knows nothing of keys: every request is an order.
+    report.expect(0, &[("repeat", "fails")]);
+    assert!(place.orders() > 1);
+}
+
+/// A server behind TLS that takes every order; ended when dropped.
+struct Tls(std::process::Child);
+
+impl Tls {
+    fn start(place: &Place) -> Self {
+        let child = std::process::Command::new("python3")
+            .arg(crate::place::shop("tls.py"))
+            .current_dir(place.path("."))
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    /// The server says its port when it is ready.
+    fn port(&mut self) -> u16 {
+        let mut line = String::new();
+        let mut output = std::io::BufReader::new(self.0.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+        line.trim().parse().unwrap()
+    }
+}
+
+impl Drop for Tls {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}

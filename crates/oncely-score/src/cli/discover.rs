@@ -64,10 +64,15 @@ pub(super) async fn discover(plan: &Plan) -> Result<Known, Error> {
             after_flag = word.starts_with('-') && word != "--";
         }
     }
-    known.key_flag = plan.key_flag.clone().or_else(|| help::key_flag(&text));
-    known.dry_run_flag = plan.dry_run_flag.clone().or_else(|| help::dry_run_flag(&text));
     let manifest = asking.manifest(&top).await?;
     known.manifest = manifest.is_some();
+    let told = manifest.as_ref().and_then(|manifest| entry(manifest, &known.path));
+    let in_manifest =
+        |group: &str, name: &str| told.and_then(|told| told[group][name].as_str()).map(str::to_owned);
+    let key_flag = plan.key_flag.clone().or_else(|| help::key_flag(&text));
+    known.key_flag = key_flag.or_else(|| in_manifest("idempotency", "key_flag"));
+    let dry_run_flag = plan.dry_run_flag.clone().or_else(|| help::dry_run_flag(&text));
+    known.dry_run_flag = dry_run_flag.or_else(|| in_manifest("dry_run", "flag"));
     let has_key = known.key_flag.is_some() || known.key_in_place;
     if has_key && known.dry_run_flag.is_some() {
         survey(&mut asking, &mut known, &top, manifest.as_ref()).await?;
@@ -131,23 +136,35 @@ fn is_read_only(name: &str, safe: &[String], told: &[String]) -> bool {
     }
 }
 
-/// The commands that a manifest calls safe.
-fn safe_commands(manifest: &Value) -> Vec<String> {
-    let commands: Vec<&Value> = match &manifest["commands"] {
+/// The commands of a manifest.
+fn entries(manifest: &Value) -> Vec<&Value> {
+    match &manifest["commands"] {
         Value::Array(commands) => commands.iter().collect(),
         Value::Object(commands) => commands.values().collect(),
         _ => Vec::new(),
-    };
-    let safe = commands.into_iter().filter(|command| {
+    }
+}
+
+/// What a manifest says of one command.
+fn entry<'a>(manifest: &'a Value, path: &[String]) -> Option<&'a Value> {
+    entries(manifest).into_iter().find(|command| title(command).as_deref() == Some(&*path.join(" ")))
+}
+
+/// The name of a command in a manifest, with the names of those that it is within.
+fn title(command: &Value) -> Option<String> {
+    let words =
+        command["path"].as_array().map(|path| path.iter().filter_map(Value::as_str).collect::<Vec<_>>());
+    let path = words.map(|words| words.join(" ")).filter(|path| !path.is_empty());
+    path.or_else(|| command["name"].as_str().map(str::to_owned))
+}
+
+/// The commands that a manifest calls safe.
+fn safe_commands(manifest: &Value) -> Vec<String> {
+    let safe = entries(manifest).into_iter().filter(|command| {
         let danger = command["danger"].as_str().or(command["danger_level"].as_str());
         matches!(danger, Some("safe" | "read" | "read-only" | "read_only"))
     });
-    safe.filter_map(|command| match &command["path"] {
-        Value::Array(path) => Some(path.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "))
-            .filter(|name| !name.is_empty()),
-        _ => command["name"].as_str().map(str::to_owned),
-    })
-    .collect()
+    safe.filter_map(title).collect()
 }
 
 fn commands_of(text: &str, tool: &[String]) -> Vec<Listed> {
@@ -224,7 +241,7 @@ impl<'a> Asking<'a> {
 mod tests {
     use serde_json::json;
 
-    use super::{is_read_only, safe_commands};
+    use super::{entry, is_read_only, safe_commands};
 
     #[test]
     fn a_manifest_is_not_believed_against_the_name() {
@@ -235,6 +252,8 @@ mod tests {
             { "name": "deploy", "danger": "mutating" },
         ]});
         let safe = safe_commands(&manifest);
+        assert_eq!(entry(&manifest, &["deploy".to_owned()]).unwrap()["danger"], "mutating");
+        assert!(entry(&manifest, &["counters".to_owned()]).is_none());
         assert!(is_read_only("status", &safe, &[]));
         assert!(is_read_only("db counters", &safe, &[]));
         assert!(!is_read_only("delete-all", &safe, &[]));

@@ -125,8 +125,8 @@ impl Shop {
             let lower = String::from_utf8_lossy(&text).to_ascii_lowercase();
             if first.is_empty() {
                 first = String::from_utf8_lossy(&text).into_owned();
-            } else if lower.starts_with("content-length:") {
-                length = lower[15..].trim().parse().unwrap();
+            } else if let Some(value) = lower.strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
             } else if lower.starts_with("idempotency-key:") {
                 keys.push(text[16..].trim_ascii().to_vec());
             }
