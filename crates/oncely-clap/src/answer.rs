@@ -17,6 +17,13 @@ pub struct Changed<D> {
 
 /// Why a handler did not do what it was asked. There is no conversion from other errors: only the author knows whether
 /// anything can have happened when one occurs.
+///
+/// ```compile_fail,E0277
+/// fn send() -> oncely_clap::Answer<()> {
+///     std::fs::write("/dev/full", "hello")?; // Did it happen? Say .or_rejected("CODE")? or .or_unknown()?
+///     oncely_clap::sent(())
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// It is certain that nothing happened: a later call may run it again.

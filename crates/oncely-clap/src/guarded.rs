@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncely::{Attempt, AttemptInfo, Begun, Call, Finding, Forecast, Oncely, Outcome, Probe};
-use oncely_core::{AttemptToken, IntentId, IntentName, StoreError};
+use oncely_core::{AttemptToken, IntentId, IntentName, State, StoreError};
 use oncely_store::SqliteOptions;
 
 use crate::answer::{Check, Fault, rejected};
@@ -22,6 +22,9 @@ const DRAIN: Duration = Duration::from_secs(30);
 /// How long the counters may take to be written.
 const FLUSH: Duration = Duration::from_secs(5);
 
+/// How long a call waits silently before it says what it waits for.
+const QUIET: Duration = Duration::from_millis(300);
+
 /// A command that is about to run.
 pub(crate) struct Errand<A> {
     pub(crate) app: Arc<A>,
@@ -33,13 +36,14 @@ pub(crate) struct Errand<A> {
 }
 
 impl<A: App> Errand<A> {
-    /// Runs the command unless an earlier call answers for it. Says so before what is left is tidied up.
-    pub(crate) async fn run(mut self, tell: &dyn Fn(&Reply)) -> u8 {
+    /// Runs the command unless an earlier call answers for it. Says so before what is left is tidied up, and says what it
+    /// waits for if that takes long.
+    pub(crate) async fn run(mut self, tell: &dyn Fn(&Reply), say: &dyn Fn(&str)) -> u8 {
         let oncely = match oncely_store::open(&self.place.address).await {
             Ok(store) => Oncely::new(store),
             Err(error) => return told(tell, Reply::of_store(&error)),
         };
-        let reply = match self.begin(&oncely).await {
+        let reply = match self.begin(&oncely, say).await {
             Ok(Begun::Answered(answer)) => reply::answered(&answer, &self.place),
             Ok(Begun::Run(attempt)) => self.execute(&oncely, attempt).await,
             Err(error) => Reply::of_error(&error),
@@ -51,15 +55,26 @@ impl<A: App> Errand<A> {
         exit
     }
 
-    async fn begin(&mut self, oncely: &Oncely) -> Result<Begun, oncely::Error> {
+    async fn begin(&mut self, oncely: &Oncely, say: &dyn Fn(&str)) -> Result<Begun, oncely::Error> {
         let name = oncely.name_of(&self.call)?;
+        let intent = name.intent_id();
         if let Some(person) = self.checked_by.take() {
-            self.call.checked = vouch(oncely, name.intent_id(), person).await?;
+            self.call.checked = vouch(oncely, intent, person).await?;
         }
         if self.strategy == Strategy::Check {
             self.call.probe = Some(probe(oncely, &self.app, name));
         }
-        oncely.begin(&self.call).await
+        let mut begin = std::pin::pin!(oncely.begin(&self.call));
+        if let Ok(begun) = tokio::time::timeout(QUIET, &mut begin).await {
+            return begun;
+        }
+        if let Ok(Some(stored)) = oncely.store().load(intent).await
+            && let State::Running { owner, .. } = &stored.record.body.state
+        {
+            let (attempt, pid) = (stored.record.body.attempts, owner.process.pid);
+            say(&format!("waiting for attempt {attempt} with the same key (pid {pid} on {})", owner.host));
+        }
+        begin.await
     }
 
     async fn execute(&mut self, oncely: &Oncely, attempt: Attempt) -> Reply {

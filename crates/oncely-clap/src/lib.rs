@@ -78,7 +78,7 @@
 //! - [`created`], [`updated`], …, [`noop`]: what changed. [`rejected`], [`unknown`], [`OrFault`]: whether anything did.
 //! - [`ensure`]: check, then act. [`would_create`], …: plans for dry runs.
 //! - [`Declaration`]: how a command stays safe to retry.
-//! - [`main`], [`Runner`]: from the command line to an exit code ([`exit`]). [`debug_assert`]: a test for all of it.
+//! - [`main`], [`Runner`]: from the command line to an exit code ([`exit`]). [`debug_assert()`]: a test for all of it.
 //!
 //! Nothing about idempotency is decided here: the engine of the crate [`oncely`] does, on a ledger of `oncely-store`.
 

@@ -188,7 +188,7 @@ mod tests {
 
     use clap::{Arg, Command, value_parser};
 
-    use super::{Read, read};
+    use super::{PROBLEMS_MAX, Read, read};
 
     fn wrong(words: &[&str]) -> Vec<String> {
         let number = |name: &'static str| Arg::new(name).long(name).value_parser(value_parser!(u32));
@@ -226,6 +226,18 @@ mod tests {
         assert_eq!(wrong(&["--now", "--speed", "slow", "--fee", "x"])[0], "--fee <fee>");
         assert!(wrong(&["--now", "--speed", "slow", "--fee", "x"]).contains(&"--to <to>".to_owned()));
         assert_eq!(wrong(&["--help"]), ["shown"]);
+    }
+
+    #[test]
+    fn the_search_is_bounded_as_documented() {
+        let words: Vec<String> = (0..1_000).map(|n| format!("--unknown-{n}")).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert_eq!(wrong(&words).len(), PROBLEMS_MAX);
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md")).unwrap();
+        assert!(page.contains(&format!(
+            "| mistakes on one command line of an `oncely-clap` program | {PROBLEMS_MAX} mistakes |"
+        )));
     }
 
     #[test]

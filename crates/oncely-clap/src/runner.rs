@@ -201,39 +201,24 @@ impl<A: App> Runner<A> {
         if !problems.all.is_empty() {
             return told(Reply::of_problems(&problems));
         }
-        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let no_runtime = |error: std::io::Error| {
-            Reply::nothing_ran(
-                exit::INTERNAL,
-                "INTERNAL",
-                format!("the runtime cannot start: {error}; nothing ran"),
-            )
-        };
-        match &job {
-            // No runtime, no ledger: a safe command starts as fast as plain clap.
-            Job::Query(job) => return told(Reply::of_query(job.run(&app))),
-            Job::AsyncQuery(job) => {
-                return match runtime() {
-                    Ok(runtime) => told(Reply::of_query(runtime.block_on(job.run(&app)))),
-                    Err(error) => told(no_runtime(error)),
-                };
-            }
-            Job::Handler(_) | Job::AsyncHandler(_) => {}
+        if let Some(answer) = query(&job, &app) {
+            return told(answer);
         }
         if let Some(refusal) = refusal(entry, &line, words, here) {
             return told(refusal);
         }
         let dry_run = line.flags.dry_run;
-        let errand = match self.errand(command, entry, line, here) {
-            Ok(errand) => errand,
+        let prepared = self.errand(command, entry, line, here).and_then(|errand| Ok((errand, runtime()?)));
+        let (errand, runtime) = match prepared {
+            Ok(prepared) => prepared,
             Err(reply) => return told(reply),
         };
-        let runtime = match runtime() {
-            Ok(runtime) => runtime,
-            Err(error) => return told(no_runtime(error)),
-        };
-        let code = runtime
-            .block_on(async { if dry_run { errand.dry_run(&tell).await } else { errand.run(&tell).await } });
+        let code = runtime.block_on(async {
+            if dry_run {
+                return errand.dry_run(&tell).await;
+            }
+            errand.run(&tell, &|line| here.say(&format!("{name}: {line}"))).await
+        });
         runtime.shutdown_background();
         code
     }
@@ -280,6 +265,27 @@ impl<A: App> Runner<A> {
             checked_by: line.flags.retry_unknown.then(|| actor(here)),
         })
     }
+}
+
+/// The answer of a safe command; `None` for one that is not.
+fn query<A>(job: &Job<'_, A>, app: &A) -> Option<Reply> {
+    match job {
+        // No runtime, no ledger: a safe command starts as fast as plain clap.
+        Job::Query(job) => Some(Reply::of_query(job.run(app))),
+        Job::AsyncQuery(job) => {
+            let answer = runtime().map(|runtime| Reply::of_query(runtime.block_on(job.run(app))));
+            Some(answer.unwrap_or_else(|reply| reply))
+        }
+        Job::Handler(_) | Job::AsyncHandler(_) => None,
+    }
+}
+
+/// One thread is enough for a command, and starts faster than a pool.
+fn runtime() -> Result<tokio::runtime::Runtime, Reply> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+        let message = format!("the runtime cannot start: {error}; nothing ran");
+        Reply::nothing_ran(exit::INTERNAL, "INTERNAL", message)
+    })
 }
 
 fn is_manifest(command: &Command, shape: &Shape, matches: &ArgMatches) -> bool {

@@ -139,6 +139,26 @@ fn an_answer_that_is_too_large_to_keep_is_done_all_the_same() {
 }
 
 #[test]
+fn what_a_person_settles_is_replayed() {
+    let room = Room::new();
+    let told = buy(&room, "unknown", &["--idempotency-key", "k"]);
+    let intent = oncely::IntentId::parse(told.envelope["meta"]["id"].as_str().unwrap()).unwrap();
+    let ledger = room.directory.path().join("state/oncely/my-shop.db").display().to_string();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let oncely = oncely::Oncely::new(oncely_store::open(&ledger).await.unwrap());
+        let seen = oncely.store().load(intent).await.unwrap().unwrap();
+        let result = Some(br#"{"found":"in the cellar"}"#[..].into());
+        let verdict = oncely_core::machine::Verdict::Succeeded { effect: oncely::Effect::Created, result };
+        oncely.resolve(&seen.record, "somebody", verdict).await.unwrap();
+    });
+    let again = buy(&room, "unknown", &["--idempotency-key", "k"]);
+    assert_eq!((again.exit, again.effect()), (0, "noop"), "{again:?}");
+    assert_eq!(again.envelope["data"]["found"], "in the cellar");
+    assert_eq!(room.effects(), 1);
+}
+
+#[test]
 fn a_noop_says_why() {
     let room = Room::new();
     let told = buy(&room, "noop", &[]);
