@@ -19,7 +19,7 @@ use crate::job::Job;
 use crate::parse::{self, Read};
 use crate::print::{self, Form};
 use crate::reply::{Place, Reply, quoted};
-use crate::surroundings::{Process, Surroundings, actor, store_address, variable_name};
+use crate::surroundings::{Process, Surroundings, actor, store_address, text, variable_name};
 use crate::{exit, manifest, panics};
 
 /// Runs a program. [`main`](crate::main) is all that most programs need.
@@ -241,14 +241,11 @@ impl<A: App> Runner<A> {
             .map_err(|e| usage("BAD_POLICY", format!("what the command declares is not acceptable: {e}")))?;
         let tool = tool_name(name, &line.path).map_err(|e| usage("BAD_NAME", e.to_string()))?;
         let session = variable_name(name, "SESSION");
-        let scope = match here.variable(&session) {
+        let scope = match text(here, &session).map_err(|e| usage("BAD_NAME", e))? {
             Some(text) => Scope::parse(&text).map_err(|e| usage("BAD_NAME", format!("{session}: {e}")))?,
             None => Scope::none(),
         };
-        let address = store_address(here, name, self.store).ok_or_else(|| {
-            let variable = variable_name(name, "STORE");
-            usage("NO_STORE", format!("no place for the ledger: set {variable}, XDG_STATE_HOME or HOME"))
-        })?;
+        let address = store_address(here, name, self.store).map_err(|e| usage("NO_STORE", e))?;
         let payload = crate::payload::payload(command, &line.matches, declaration.key_from_arguments());
         let call = Call {
             namespace: self.namespace,
@@ -346,11 +343,11 @@ fn say_wrong(
 
 /// Clap's own text, coloured where somebody watches.
 fn rendered(error: &clap::Error, here: &dyn Surroundings) -> String {
-    let text = error.render();
+    let shown = error.render();
     if here.is_watched() && here.variable("NO_COLOR").is_none() {
-        text.ansi().to_string()
+        shown.ansi().to_string()
     } else {
-        text.to_string()
+        shown.to_string()
     }
 }
 

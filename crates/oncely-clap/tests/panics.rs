@@ -28,7 +28,7 @@ struct Nowhere {
 }
 
 impl Surroundings for Nowhere {
-    fn variable(&self, _name: &str) -> Option<String> {
+    fn variable(&self, _name: &str) -> Option<std::ffi::OsString> {
         None
     }
 

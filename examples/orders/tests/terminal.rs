@@ -87,8 +87,17 @@ fn a_hostile_line_is_refused_and_runs_nothing() {
         assert_eq!((told.exit, told.effect()), (2, "noop"), "{name}: {told:?}");
     }
     assert_eq!(home.directory.path().read_dir().unwrap().count(), 0, "no ledger, no database");
-    let session = home.command(MUTATING[0].0).env("ORDERS_SESSION", &long).output().unwrap();
-    assert_eq!(told(session).exit, 2);
+    let no_text = OsStr::from_bytes(b"\xff");
+    for (name, value) in [
+        ("ORDERS_SESSION", OsStr::new(&long)),
+        ("ORDERS_SESSION", no_text),
+        ("ORDERS_STORE", no_text),
+        ("HOME", no_text),
+    ] {
+        let told = told(home.command(MUTATING[0].0).env(name, value).output().unwrap());
+        assert_eq!(told.exit, 2, "{name}: {told:?}");
+        assert!(told.envelope["error"]["message"].as_str().unwrap().contains(name), "{told:?}");
+    }
     assert!(!home.database().exists());
     // A file name that is no text is a file name all the same.
     let mut command = home.command(MUTATING[0].0);

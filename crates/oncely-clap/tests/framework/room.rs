@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use oncely_clap::{App, Runner, Surroundings};
@@ -19,8 +20,8 @@ pub struct Room {
 }
 
 impl Surroundings for Room {
-    fn variable(&self, name: &str) -> Option<String> {
-        self.variables.get(name).cloned()
+    fn variable(&self, name: &str) -> Option<OsString> {
+        self.variables.get(name).cloned().map(Into::into)
     }
 
     fn is_watched(&self) -> bool {
