@@ -64,6 +64,8 @@ pub enum Command {
     Check(commands::check::CheckArgs),
     /// Examine the ledger and the surroundings
     Doctor(commands::doctor::DoctorArgs),
+    /// Measure from outside how safe a tool is to retry: 0 to 3, with evidence
+    Score(commands::score::ScoreArgs),
     /// Watch a flaky payment service and a retrying agent, with and without oncely
     Demo(commands::demo::DemoArgs),
     /// Print shell completions

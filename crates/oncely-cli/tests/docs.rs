@@ -62,6 +62,18 @@ fn the_page_about_run_can_be_pasted() {
 }
 
 #[test]
+fn the_page_about_score_can_be_pasted() {
+    run_page("docs/score.md");
+}
+
+/// The names that a help text lists.
+fn listed(help: &str) -> Vec<String> {
+    let commands = help.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
+    let names = commands.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
+    names.map(str::to_owned).collect()
+}
+
+#[test]
 fn the_command_reference_is_what_help_prints() {
     let help = |arguments: &[&str]| {
         let output = Command::new(ONCELY).args(arguments).env_clear().output().unwrap();
@@ -69,7 +81,6 @@ fn the_command_reference_is_what_help_prints() {
         String::from_utf8(output.stdout).unwrap()
     };
     let top = help(&["--help"]);
-    let commands = top.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
     let mut page = String::from(
         "# Commands\n\nGenerated from `--help`; rewritten by `ONCELY_BLESS=1 cargo test -p oncely-cli --test docs`.\n",
     );
@@ -78,8 +89,12 @@ fn the_command_reference_is_what_help_prints() {
         writeln!(page, "\n## {title}\n\n```text\n{}\n```", text.join("\n")).unwrap();
     };
     section("oncely", &top);
-    for name in commands.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help") {
-        section(&format!("oncely {name}"), &help(&[name, "--help"]));
+    for name in listed(&top) {
+        let text = help(&[&name, "--help"]);
+        section(&format!("oncely {name}"), &text);
+        for inner in listed(&text) {
+            section(&format!("oncely {name} {inner}"), &help(&[&name, &inner, "--help"]));
+        }
     }
     let file = root().join("docs/cli.md");
     if std::env::var_os("ONCELY_BLESS").is_some() {
@@ -128,6 +143,21 @@ fn the_page_of_limits_names_the_numbers_in_force() {
         ("callers that wait in one process", limits::WAITERS_MAX, "callers"),
         ("effects open in one process", limits::OPEN_CALLS_MAX, "effects"),
         ("records or events in one page of a listing", limits::PAGE_MAX, "entries"),
+        (
+            "output of a measured tool that is kept, each stream",
+            oncely_score::limits::OUTPUT_BYTES_MAX,
+            "bytes",
+        ),
+        ("one call of a measured tool, by default", oncely_score::limits::CALL_SECONDS as usize, "seconds"),
+        ("asking a measured tool for help", oncely_score::limits::HELP_SECONDS as usize, "seconds"),
+        ("times that a measured tool is asked for help", oncely_score::limits::HELPS_MAX, "times"),
+        ("races in a measurement", oncely_score::limits::RACES_MAX as usize, "races"),
+        ("kills in a measurement", oncely_score::limits::KILLS_MAX as usize, "kills"),
+        ("tools of a measured MCP server", oncely_score::limits::TOOLS_MAX, "tools"),
+        ("a line of a measured MCP server", oncely_score::limits::LINE_BYTES_MAX, "bytes"),
+        ("a file with a request to measure", oncely_score::limits::REQUEST_BYTES_MAX, "bytes"),
+        ("files in a sandbox", oncely_score::limits::SANDBOX_FILES_MAX, "files"),
+        ("contents of a sandbox", oncely_score::limits::SANDBOX_BYTES_MAX as usize, "bytes"),
         ("a check command", oncely_doors::command::probe::TIMEOUT.as_secs() as usize, "seconds"),
     ] {
         let row = format!("| {what} | {number} {unit} |");

@@ -12,6 +12,7 @@ pub(crate) mod ls;
 pub(crate) mod purge;
 pub(crate) mod resolve;
 pub(crate) mod run;
+pub(crate) mod score;
 pub(crate) mod show;
 pub(crate) mod stats;
 mod view;

@@ -1,0 +1,258 @@
+//! What a command declares about its effect, and the policy that follows.
+
+use std::time::Duration;
+
+use oncely::{Effect, Policy};
+use oncely_core::WhenUnknown;
+use oncely_core::policy::PolicyError;
+use oncely_core::select::Selector;
+
+/// How dangerous a command is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Danger {
+    /// It changes nothing.
+    Safe,
+    /// It changes something.
+    Mutating,
+    /// It destroys something: it wants a confirmation.
+    Destructive,
+}
+
+impl Danger {
+    /// The word used everywhere.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Safe => "safe",
+            Self::Mutating => "mutating",
+            Self::Destructive => "destructive",
+        }
+    }
+}
+
+/// Where the key of a call comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KeyRule {
+    /// From the caller, or else derived from command, arguments and session.
+    Derived,
+    /// From the caller, always.
+    Required,
+}
+
+/// How a command stays safe to retry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Strategy {
+    /// By its key alone; an unknown outcome stops a retry until somebody has looked.
+    Key,
+    /// [`Handler::check`](crate::Handler::check) is asked before acting and about an unknown outcome.
+    Check,
+    /// Running it again is harmless.
+    Idempotent,
+    /// It hands our key to something that de-duplicates by it.
+    ForwardsKey,
+}
+
+impl Strategy {
+    /// The word used in the manifest.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::Check => "check_then_act",
+            Self::Idempotent => "upsert",
+            Self::ForwardsKey => "forwards_key",
+        }
+    }
+}
+
+/// What a command declares. Begin with what it does: [`creates`](Self::creates), [`updates`](Self::updates), …
+///
+/// ```
+/// use oncely_clap::Declaration;
+/// let careful = Declaration::creates().check_first().key_from(["customer", "amount"]);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Declaration {
+    policy: Policy,
+    also: Vec<Effect>,
+    strategy: Strategy,
+    key_rule: Option<KeyRule>,
+    key_from: Vec<String>,
+    ignored: Vec<String>,
+}
+
+impl Declaration {
+    /// It makes something new.
+    pub fn creates() -> Self {
+        Self::of(Effect::Created)
+    }
+
+    /// It changes something.
+    pub fn updates() -> Self {
+        Self::of(Effect::Updated)
+    }
+
+    /// It removes something.
+    pub fn deletes() -> Self {
+        Self::of(Effect::Deleted)
+    }
+
+    /// It sends a message.
+    pub fn sends() -> Self {
+        Self::of(Effect::Sent)
+    }
+
+    /// It runs something.
+    pub fn executes() -> Self {
+        Self::of(Effect::Executed)
+    }
+
+    fn of(effect: Effect) -> Self {
+        Self {
+            policy: Policy { effect, ..Policy::default() },
+            also: Vec::new(),
+            strategy: Strategy::Key,
+            key_rule: None,
+            key_from: Vec::new(),
+            ignored: Vec::new(),
+        }
+    }
+
+    /// It can also have this effect.
+    pub fn or(mut self, effect: Effect) -> Self {
+        self.also.push(effect);
+        self
+    }
+
+    /// Running it again is harmless (an upsert, or [`ensure`](crate::ensure)): after an unknown outcome a retry runs.
+    pub fn idempotent(mut self) -> Self {
+        self.policy.idempotent = true;
+        self.policy.when_unknown = WhenUnknown::Retry;
+        self.strategy = Strategy::Idempotent;
+        self
+    }
+
+    /// [`Handler::check`](crate::Handler::check) tells whether it has happened: asked before acting, and about an unknown
+    /// outcome.
+    pub fn check_first(mut self) -> Self {
+        self.policy.when_unknown = WhenUnknown::Check;
+        self.strategy = Strategy::Check;
+        self
+    }
+
+    /// The handler passes [`Cx::downstream_key`](crate::Cx::downstream_key) to something that de-duplicates by it for this
+    /// long: after an unknown outcome a retry within that time runs.
+    pub fn forwards_key_for(mut self, kept: Duration) -> Self {
+        self.policy.forwards_key_for_ms = Some(millis(kept));
+        self.policy.when_unknown = WhenUnknown::Retry;
+        self.strategy = Strategy::ForwardsKey;
+        self
+    }
+
+    /// How many more attempts there may be after the first. With 0, a second call is refused.
+    pub fn max_retries(mut self, retries: u32) -> Self {
+        self.policy.max_retries = retries;
+        self
+    }
+
+    /// How long a call waits for a running attempt at the same intent.
+    pub fn wait_for(mut self, duration: Duration) -> Self {
+        self.policy.wait_for_ms = millis(duration);
+        self
+    }
+
+    /// How long the result is kept for replays, and how long the bare key is.
+    pub fn keep(mut self, replay_for: Duration, remember_for: Duration) -> Self {
+        self.policy.retention.replay_for_ms = millis(replay_for);
+        self.policy.retention.remember_for_ms = millis(remember_for);
+        self
+    }
+
+    /// For how long two equal calls without a key and a session are one intent.
+    pub fn repeat_after(mut self, duration: Duration) -> Self {
+        self.policy.repeat_after_ms = millis(duration);
+        self
+    }
+
+    /// The arguments (by their clap ids) that identify the intent where the caller gives no key.
+    pub fn key_from<const N: usize>(mut self, arguments: [&str; N]) -> Self {
+        self.key_from = arguments.map(str::to_owned).to_vec();
+        self
+    }
+
+    /// The arguments (by their clap ids) that never matter to the intent: a note, a verbosity.
+    pub fn ignore<const N: usize>(mut self, arguments: [&str; N]) -> Self {
+        self.ignored = arguments.map(str::to_owned).to_vec();
+        self
+    }
+
+    /// A call without a key is refused.
+    pub fn require_key(mut self) -> Self {
+        self.key_rule = Some(KeyRule::Required);
+        self
+    }
+
+    /// A call without a key gets one derived, even in a program that [requires keys](crate::Runner::require_keys).
+    pub fn derive_key(mut self) -> Self {
+        self.key_rule = Some(KeyRule::Derived);
+        self
+    }
+
+    /// Where keys come from, given what the program says.
+    pub(crate) fn key_rule(&self, of_program: KeyRule) -> KeyRule {
+        self.key_rule.unwrap_or(of_program)
+    }
+
+    pub(crate) fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+
+    /// The arguments that are named, with what names them.
+    pub(crate) fn named_arguments(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let key = self.key_from.iter().map(|id| ("key_from", id.as_str()));
+        key.chain(self.ignored.iter().map(|id| ("ignore", id.as_str())))
+    }
+
+    pub(crate) fn key_from_arguments(&self) -> &[String] {
+        &self.key_from
+    }
+
+    pub(crate) fn ignored_arguments(&self) -> &[String] {
+        &self.ignored
+    }
+
+    /// Everything that an answer can name as its effect.
+    pub(crate) fn effects(&self) -> Vec<Effect> {
+        let mut effects = vec![self.policy.effect];
+        for effect in self.also.iter().copied().chain([Effect::Noop]) {
+            if !effects.contains(&effect) {
+                effects.push(effect);
+            }
+        }
+        effects
+    }
+
+    /// The policy without the fields of the payload, which need not be parsed to know the rest.
+    pub(crate) fn bare_policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The engine's policy, checked.
+    pub(crate) fn policy(&self, of_program: KeyRule) -> Result<Policy, PolicyError> {
+        let select = |field, ids: &[String]| -> Result<Vec<Selector>, PolicyError> {
+            let pointer = |id: &String| format!("/{}", id.replace('~', "~0").replace('/', "~1"));
+            let parse = |id| Selector::parse(&pointer(id)).map_err(|message| PolicyError { field, message });
+            ids.iter().map(parse).collect()
+        };
+        let policy = Policy {
+            key: select("key", &self.key_from)?,
+            ignore: select("ignore", &self.ignored)?,
+            require_key: self.key_rule(of_program) == KeyRule::Required,
+            ..self.policy.clone()
+        };
+        policy.validate()?;
+        Ok(policy)
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

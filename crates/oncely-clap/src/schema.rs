@@ -1,0 +1,128 @@
+//! JSON schemas: of a command's input from clap's own definition, and of the envelope.
+
+use std::any::TypeId;
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, Command};
+use serde_json::{Map, Value, json};
+
+use crate::manifest::is_input;
+
+/// The schema of a command's arguments, by their ids; `flag` or `position` says how each is written.
+pub(crate) fn input(command: &Command, globals: &[&Arg]) -> Value {
+    let mut properties = Map::new();
+    let mut required = Vec::new();
+    let own = command.get_arguments().filter(|arg| !arg.is_global_set());
+    for arg in globals.iter().copied().chain(own).filter(|arg| is_input(arg)) {
+        let id = arg.get_id().as_str();
+        properties.insert(id.to_owned(), property(arg));
+        if arg.is_required_set() {
+            required.push(id);
+        }
+    }
+    json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
+}
+
+fn property(arg: &Arg) -> Value {
+    let mut value = match arg.get_action() {
+        ArgAction::SetTrue | ArgAction::SetFalse => json!({ "type": "boolean" }),
+        ArgAction::Count => json!({ "type": "integer", "minimum": 0 }),
+        ArgAction::Append => json!({ "type": "array", "items": single(arg) }),
+        _ if arg.get_num_args().is_some_and(|range| range.max_values() > 1) => {
+            json!({ "type": "array", "items": single(arg) })
+        }
+        _ => single(arg),
+    };
+    if let Some(help) = arg.get_help() {
+        value["description"] = help.to_string().into();
+    }
+    match (arg.get_long(), arg.get_short(), arg.get_index()) {
+        (Some(long), _, _) => value["flag"] = format!("--{long}").into(),
+        (None, Some(short), _) => value["flag"] = format!("-{short}").into(),
+        (None, None, index) => value["position"] = index.map_or(Value::Null, Into::into),
+    }
+    if let Some(variable) = arg.get_env() {
+        value["environment"] = variable.to_string_lossy().into_owned().into();
+    }
+    let is_switch = matches!(arg.get_action(), ArgAction::SetTrue | ArgAction::SetFalse | ArgAction::Count);
+    match arg.get_default_values() {
+        [default] if !is_switch && !arg.is_hide_default_value_set() => {
+            value["default"] = default.to_string_lossy().into_owned().into();
+        }
+        _ => {}
+    }
+    value
+}
+
+fn single(arg: &Arg) -> Value {
+    let values: Vec<String> = arg.get_possible_values().iter().map(|v| v.get_name().to_owned()).collect();
+    match type_of(arg.get_value_parser()) {
+        "string" if !values.is_empty() => json!({ "type": "string", "enum": values }),
+        name => json!({ "type": name }),
+    }
+}
+
+fn type_of(parser: &ValueParser) -> &'static str {
+    let id = parser.type_id();
+    let is_one_of = |ids: &[TypeId]| ids.iter().any(|other| id == *other);
+    if is_one_of(&[TypeId::of::<bool>()]) {
+        "boolean"
+    } else if is_one_of(&[
+        TypeId::of::<u8>(),
+        TypeId::of::<u16>(),
+        TypeId::of::<u32>(),
+        TypeId::of::<u64>(),
+        TypeId::of::<usize>(),
+        TypeId::of::<i8>(),
+        TypeId::of::<i16>(),
+        TypeId::of::<i32>(),
+        TypeId::of::<i64>(),
+        TypeId::of::<isize>(),
+    ]) {
+        "integer"
+    } else if is_one_of(&[TypeId::of::<f32>(), TypeId::of::<f64>()]) {
+        "number"
+    } else {
+        "string"
+    }
+}
+
+/// The schema of the envelope around every answer.
+pub(crate) fn envelope() -> Value {
+    json!({
+        "type": "object",
+        "required": ["ok", "effect", "data", "meta"],
+        "properties": {
+            "ok": { "type": "boolean", "description": "it happened now, or it had happened" },
+            "effect": {
+                "type": ["string", "null"],
+                "enum": [
+                    "created", "updated", "deleted", "sent", "executed", "noop", "would_create", "would_update",
+                    "would_delete", "would_send", "would_execute", null
+                ],
+                "description": "what changed now; null where that is not known",
+            },
+            "reason": { "type": "string" },
+            "changes": { "type": "array", "description": "what would change, under --dry-run" },
+            "data": { "description": "the command's own answer: see its output" },
+            "error": {
+                "type": "object",
+                "required": ["code", "message", "retryable"],
+                "properties": {
+                    "code": { "type": "string" },
+                    "message": { "type": "string" },
+                    "retryable": { "type": "boolean", "description": "true: nothing happened, try again" },
+                    "retry_after_ms": { "type": "integer" },
+                    "fix": { "type": "string", "description": "the command to run" },
+                },
+            },
+            "warnings": { "type": "array", "items": { "type": "string" } },
+            "meta": { "type": "object" },
+        },
+    })
+}
