@@ -1,7 +1,7 @@
 //! Finds processes that outlived their runner: a probe's "it has not happened" means little while they still work.
 
 use oncely_core::name::hex;
-use oncely_core::{Owner, Record, State};
+use oncely_core::{Owner, ProcessId, Record, State};
 
 use super::TOKEN_VARIABLE;
 
@@ -22,6 +22,11 @@ pub fn look(record: &Record, this: &Owner) -> Left {
         State::Running { owner, .. } | State::InDoubt { owner, .. } => &owner.process,
         State::Succeeded { .. } | State::Rejected { .. } => return Left::Nobody,
     };
+    look_for(owner, this, &format!("{TOKEN_VARIABLE}={}", hex(&record.body.token.0)))
+}
+
+/// Looks for processes that carry a variable in their environment which a process gave to all that it started.
+pub fn look_for(owner: &ProcessId, this: &Owner, wanted: &str) -> Left {
     // With the machine's restart everything of before is gone.
     if owner.boot != this.process.boot {
         return Left::Nobody;
@@ -29,7 +34,6 @@ pub fn look(record: &Record, this: &Owner) -> Left {
     if owner.pid_namespace != this.process.pid_namespace {
         return Left::CannotTell;
     }
-    let wanted = format!("{TOKEN_VARIABLE}={}", hex(&record.body.token.0));
     let Ok(processes) = std::fs::read_dir("/proc") else { return Left::CannotTell };
     let found = processes.flatten().find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;

@@ -1,0 +1,121 @@
+//! `oncely mcp`: any MCP server, safe to retry.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use oncely::{Oncely, policy_file};
+use oncely_core::Scope;
+use oncely_doors::command::child::PassedSignals;
+use oncely_doors::mcp::guard::{Guard, Settings};
+use oncely_doors::mcp::probe::Place;
+use oncely_doors::mcp::serve::{Plan, Server};
+use oncely_doors::mcp::{name, serve, stdio};
+
+use crate::args::Global;
+use crate::context::Context;
+use crate::exit::Failure;
+
+/// How long the counters may take to be written.
+const FLUSH: Duration = Duration::from_secs(5);
+/// What a shell answers for a command that is not there.
+const NOT_FOUND: u8 = 127;
+/// What a shell answers for a command that cannot be executed.
+const NOT_EXECUTABLE: u8 = 126;
+
+/// Make any MCP server safe to retry: put it behind this.
+///
+/// Messages pass as they are. Tools that write are guarded: a repeated call gets the first result, and one whose outcome
+/// is unknown never runs again by itself. The exit code is the server's.
+#[derive(Debug, Args)]
+pub struct McpArgs {
+    /// What the server is called, as part of every intent's name [default: from its command line and directory]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// What keys are unique within: a session, task or run
+    #[arg(long, value_name = "NAME", env = "ONCELY_SCOPE")]
+    scope: Option<String>,
+    /// How long running writes are waited for at the end, and then the server's own end
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    drain: Duration,
+    /// Longest message, in MiB
+    #[arg(long, value_name = "MIB", default_value = "64", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    max_message: u16,
+    /// The server's command line, after --
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    policy_file::parse_duration(text).map(Duration::from_millis)
+}
+
+/// Runs the command.
+pub async fn run(global: &Global, args: McpArgs) -> Result<ExitCode, Failure> {
+    let context = Context::load(global)?;
+    let engine = context.open().await?;
+    let guard = Arc::new(guard(&context, engine.clone(), &args)?);
+    let mut signals = PassedSignals::catch()
+        .map_err(|e| Failure::internal(format!("signals cannot be caught: {e}; nothing ran")))?;
+    let streams = (open(stdio::standard_input())?, open(stdio::standard_output())?);
+    let server = Server::start(&args.command, &guard).map_err(|e| not_started(&args.command, &e))?;
+    let plan = Plan {
+        argv: args.command,
+        max_message: usize::from(args.max_message) * 1024 * 1024,
+        drain: args.drain,
+    };
+    let code = serve::stdio(guard, plan, server, streams, &mut signals).await;
+    flush(engine).await;
+    let code = code.map_err(|e| Failure::internal(format!("the server's end could not be awaited: {e}")))?;
+    Ok(ExitCode::from(code))
+}
+
+fn guard(context: &Context, engine: Oncely, args: &McpArgs) -> Result<Guard, Failure> {
+    let scope = args.scope.as_deref().filter(|s| !s.is_empty()).map(Scope::parse).transpose();
+    let scope = scope.map_err(|e| Failure::usage(format!("{e}; nothing ran")))?.unwrap_or_default();
+    let server = match &args.name {
+        Some(given) => {
+            name::check(given).map_err(|e| Failure::usage(format!("{e}; nothing ran")))?;
+            given.clone()
+        }
+        None => {
+            let directory = std::env::current_dir().unwrap_or_default();
+            name::of_command(&args.command, &directory)
+        }
+    };
+    let settings = Settings {
+        engine,
+        namespace: context.namespace.clone(),
+        scope,
+        policy: context.policy.clone(),
+        server,
+        place: Place::Here,
+    };
+    Guard::new(settings).map_err(|e| Failure::internal(format!("no random numbers: {e}; nothing ran")))
+}
+
+fn open<T>(stream: io::Result<T>) -> Result<T, Failure> {
+    stream.map_err(|e| Failure::internal(format!("the standard streams cannot be used: {e}; nothing ran")))
+}
+
+fn not_started(argv: &[OsString], error: &io::Error) -> Failure {
+    let program = argv.first().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
+    let exit = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+    Failure::new(
+        exit,
+        "SPAWN_FAILED",
+        format!("the server {program:?} could not be started: {error}; nothing ran"),
+    )
+}
+
+/// Writes the counters and closes the ledger, unless somebody holds it up.
+async fn flush(engine: Oncely) {
+    let in_time = tokio::time::timeout(FLUSH, engine.store().flush()).await.is_ok();
+    if !in_time {
+        // Closing it would wait, too.
+        std::mem::forget(engine);
+    }
+}

@@ -1,0 +1,94 @@
+//! A link to a server: passes messages on, and carries calls of our own under ids that no client can have.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use memchr::memmem;
+use oncely_core::name::hex;
+
+use super::json::Members;
+
+/// A future that may be sent between threads.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What became of a call of our own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// The server answered: the whole JSON-RPC message.
+    Answered(Bytes),
+    /// It was sent, at least in part that may have been understood, and no answer will come; why.
+    Lost(String),
+    /// It certainly did not reach the server; why.
+    NotSent(String),
+}
+
+/// A way to a server.
+pub trait Link: Send + Sync {
+    /// Passes a client's message on as it is.
+    fn pass(&self, line: Bytes) -> Boxed<'_, ()>;
+
+    /// Sends a request of our own and waits for its answer, however long it takes. Once this has been polled it must be
+    /// polled to its end, or the message may be sent in part.
+    fn call(&self, id: String, line: Vec<u8>) -> Boxed<'_, Reply>;
+}
+
+/// The way back to a client.
+pub trait Client: Send + Sync {
+    /// Sends a message. A client that went away is no error.
+    fn send(&self, line: Bytes) -> Boxed<'_, ()>;
+}
+
+/// Ids of our own: a random beginning that is new with every process, and a number.
+pub struct OwnIds {
+    prefix: String,
+    next: AtomicU64,
+}
+
+impl OwnIds {
+    /// Ids with a new beginning.
+    pub fn new() -> Result<Self, getrandom::Error> {
+        let mut random = [0u8; 12];
+        getrandom::fill(&mut random)?;
+        Ok(Self { prefix: format!("oncely-{}-", hex(&random)), next: AtomicU64::new(1) })
+    }
+
+    /// The next one.
+    pub fn next(&self) -> String {
+        format!("{}{}", self.prefix, self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The id of ours that a server's message answers to. Only a message that holds our beginning is read at all: a
+    /// large result of somebody else's request is not.
+    pub fn answered_by(&self, line: &[u8]) -> Option<String> {
+        memmem::find(line, self.prefix.as_bytes())?;
+        let members: Members<'_> = serde_json::from_slice(line).ok()?;
+        let is_answer = !members.has("method") && (members.has("result") || members.has("error"));
+        members.text("id").filter(|id| is_answer && id.starts_with(&self.prefix))
+    }
+
+    /// The id of ours in an answer that was too long to be kept.
+    pub fn is_own(&self, raw_id: &str) -> Option<String> {
+        serde_json::from_str::<String>(raw_id).ok().filter(|id| id.starts_with(&self.prefix))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OwnIds;
+
+    #[test]
+    fn only_answers_under_our_ids_are_ours() {
+        let ids = OwnIds::new().unwrap();
+        let id = ids.next();
+        let is_ours = |line: String| ids.answered_by(line.as_bytes()) == Some(id.clone());
+        assert!(is_ours(format!(r#"{{"result":{{}},"id":"{id}"}}"#)));
+        assert!(is_ours(format!(r#"{{"jsonrpc":"2.0","id":"{id}","error":{{"code":1}}}}"#)));
+        assert!(!is_ours(format!(r#"{{"id":1,"result":{{"log":"{id}"}}}}"#)));
+        assert!(!is_ours(format!(r#"{{"id":"{id}","method":"x"}}"#)));
+        assert!(!is_ours(format!("not json {id}")));
+        assert_ne!(ids.next(), ids.next());
+        assert_ne!(OwnIds::new().unwrap().next(), OwnIds::new().unwrap().next());
+    }
+}
