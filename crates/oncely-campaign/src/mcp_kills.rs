@@ -116,6 +116,8 @@ enum Answer {
     Unknown,
     /// It certainly has not.
     Rejected,
+    /// It has not reached the server, which was dead by then.
+    NotSent,
     /// Nothing: the connection broke.
     Nothing,
     /// Something else.
@@ -273,8 +275,8 @@ impl Campaign<'_> {
             self.call_us.store((before * 7 + took_us.min(200_000)) / 8, Ordering::Relaxed);
         }
         self.note(key, &answer);
-        if answer == Answer::Nothing {
-            self.complain(format!("{key}: a retry that nobody disturbed was not answered"));
+        if matches!(answer, Answer::Nothing | Answer::NotSent) {
+            self.complain(format!("{key}: a retry that nobody disturbed was not served: {answer:?}"));
         }
         Ok(answer)
     }
@@ -292,7 +294,7 @@ impl Campaign<'_> {
                 None => told.succeeded = Some(text.clone()),
             },
             (Answer::Unknown, _) => told.unknown = true,
-            (Answer::Rejected, "refuses") | (Answer::Nothing, _) => {}
+            (Answer::Rejected, "refuses") | (Answer::NotSent | Answer::Nothing, _) => {}
             _ => self.complain(format!("{key}: an answer that nothing explains: {answer:?}")),
         }
     }
@@ -339,6 +341,7 @@ fn answer_of(output: &Output) -> Answer {
     let code = &meta["dev.oncely/envelope"]["error"]["code"];
     match (code.as_str(), message["error"]["code"].as_i64(), result["isError"].as_bool()) {
         (Some("OUTCOME_UNKNOWN"), ..) => Answer::Unknown,
+        (Some("NOT_SENT"), ..) => Answer::NotSent,
         (Some("REJECTED"), ..) | (None, Some(-32602), _) => Answer::Rejected,
         // The tool's own words, in the call that ran it.
         (None, None, Some(true)) => Answer::Unknown,
