@@ -11,6 +11,7 @@ use oncely::{Oncely, policy_file};
 use oncely_core::Scope;
 use oncely_doors::command::child::PassedSignals;
 use oncely_doors::mcp::guard::{Guard, Settings};
+use oncely_doors::mcp::http::target::Target;
 use oncely_doors::mcp::probe::Place;
 use oncely_doors::mcp::serve::{Plan, Server};
 use oncely_doors::mcp::{name, serve, stdio};
@@ -44,8 +45,14 @@ pub struct McpArgs {
     /// Longest message, in MiB
     #[arg(long, value_name = "MIB", default_value = "64", value_parser = clap::value_parser!(u16).range(1..=1024))]
     max_message: u16,
+    /// The address of a server that speaks streamable HTTP, in place of a command
+    #[arg(long, value_name = "URL", conflicts_with = "command", required_unless_present = "command")]
+    url: Option<String>,
+    /// A header that is said with every request to that address, such as "Authorization: Bearer …"; may be repeated
+    #[arg(long, value_name = "HEADER", requires = "url")]
+    header: Vec<String>,
     /// The server's command line, after --
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -60,13 +67,16 @@ pub async fn run(global: &Global, args: McpArgs) -> Result<ExitCode, Failure> {
     let guard = Arc::new(guard(&context, engine.clone(), &args)?);
     let mut signals = PassedSignals::catch()
         .map_err(|e| Failure::internal(format!("signals cannot be caught: {e}; nothing ran")))?;
+    let max_message = usize::from(args.max_message) * 1024 * 1024;
     let streams = (open(stdio::standard_input())?, open(stdio::standard_output())?);
+    if let Some(url) = &args.url {
+        let target = target(url, &args.header)?;
+        let code = serve::stdio_to_url(guard, target, (max_message, args.drain), streams, &mut signals).await;
+        flush(engine).await;
+        return Ok(ExitCode::from(code));
+    }
     let server = Server::start(&args.command, &guard).map_err(|e| not_started(&args.command, &e))?;
-    let plan = Plan {
-        argv: args.command,
-        max_message: usize::from(args.max_message) * 1024 * 1024,
-        drain: args.drain,
-    };
+    let plan = Plan { max_message, drain: args.drain };
     let code = serve::stdio(guard, plan, server, streams, &mut signals).await;
     flush(engine).await;
     let code = code.map_err(|e| Failure::internal(format!("the server's end could not be awaited: {e}")))?;
@@ -81,10 +91,10 @@ fn guard(context: &Context, engine: Oncely, args: &McpArgs) -> Result<Guard, Fai
             name::check(given).map_err(|e| Failure::usage(format!("{e}; nothing ran")))?;
             given.clone()
         }
-        None => {
-            let directory = std::env::current_dir().unwrap_or_default();
-            name::of_command(&args.command, &directory)
-        }
+        None => match &args.url {
+            Some(url) => name::of_url(url, target(url, &[])?.host()),
+            None => name::of_command(&args.command, &std::env::current_dir().unwrap_or_default()),
+        },
     };
     let settings = Settings {
         engine,
@@ -92,9 +102,13 @@ fn guard(context: &Context, engine: Oncely, args: &McpArgs) -> Result<Guard, Fai
         scope,
         policy: context.policy.clone(),
         server,
-        place: Place::Here,
+        place: if args.url.is_some() { Place::Elsewhere } else { Place::Here },
     };
     Guard::new(settings).map_err(|e| Failure::internal(format!("no random numbers: {e}; nothing ran")))
+}
+
+fn target(url: &str, headers: &[String]) -> Result<Target, Failure> {
+    Target::new(url, headers).map_err(|e| Failure::usage(format!("{e}; nothing ran")))
 }
 
 fn open<T>(stream: io::Result<T>) -> Result<T, Failure> {

@@ -9,13 +9,14 @@
 //! - [`guard`]: makes a call of the engine out of it, and [`reply`] a tool result out of the answer.
 //! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server.
 //! - [`stdio`], [`serve`]: a server that we start and a client that started us. [`probe`]: asks a check command.
-//! - [`name`]: what a server is called.
+//! - [`http`]: servers at an address, and clients that connect. [`name`]: what a server is called.
 
 pub mod call;
 pub mod classify;
 pub mod flight;
 pub mod frames;
 pub mod guard;
+pub mod http;
 pub mod json;
 pub mod link;
 pub mod listing;

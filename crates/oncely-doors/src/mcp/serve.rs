@@ -14,6 +14,8 @@ use tokio::sync::Notify;
 
 use super::frames::Frames;
 use super::guard::Guard;
+use super::http::target::Target;
+use super::http::upstream::HttpLink;
 use super::link::Client;
 use super::probe::{OWNER_VARIABLE, mark_of};
 use super::session::Session;
@@ -27,8 +29,6 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// What is served.
 pub struct Plan {
-    /// The server's command line.
-    pub argv: Vec<OsString>,
     /// Longest message, in bytes.
     pub max_message: usize,
     /// How long running writes are waited for at the end, and then the server's own end.
@@ -106,6 +106,34 @@ impl Server {
 pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(code).unwrap_or(255)
+}
+
+/// Serves one client on our standard streams with a server at an address.
+pub async fn stdio_to_url(
+    guard: Arc<Guard>,
+    target: Target,
+    (max_message, drain): (usize, Duration),
+    (input, output): (Input, Output),
+    signals: &mut PassedSignals,
+) -> u8 {
+    let link = HttpLink::new(target, max_message);
+    let client: Arc<dyn Client> = Arc::new(Outlet::new(output));
+    let session = Session::new(guard, link.clone(), client, None);
+    link.serve(&session);
+    let mut frames = Frames::new(input, max_message);
+    let signal = tokio::select! {
+        biased;
+        signal = signals.next() => Some(signal),
+        // A client whose messages cannot be read has gone.
+        _ = pump_client(&mut frames, &session) => None,
+    };
+    tokio::select! {
+        biased;
+        _ = async { tokio::join!(session.is_idle_within(drain), link.is_idle_within(drain)) } => {}
+        _ = signals.next() => {}
+    }
+    link.farewell().await;
+    signal.map_or(0, |signal| 128 + signal as u8)
 }
 
 /// Serves one client on our standard streams with a server that is started for it. Returns the server's exit code.
