@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::plan::{Call, Client, Plan, Told};
 use crate::software::installed;
-use crate::world::{Server, Transport, Way, World};
+use crate::world::{Server, Transport, Way, World, both_ways};
 
 const CHARGED: &str = "charged ann 30";
 
@@ -25,7 +25,7 @@ fn assert_gave_up_and_then_got_it(told: &[Told]) {
 }
 
 /// How many charges a scenario leaves without oncely and with it.
-fn check(test: &str, transport: Transport, expected: [usize; 2], scenario: impl Fn(&World, &Server)) {
+fn check(test: &str, transport: Transport, expected: [usize; 2], scenario: impl Fn(&World, &Server) + Sync) {
     let Some(software) = installed(test) else { return };
     let charges = |way| {
         let world = World::new(&software);
@@ -33,8 +33,9 @@ fn check(test: &str, transport: Transport, expected: [usize; 2], scenario: impl 
         scenario(&world, &server);
         world.lines("charges")
     };
-    assert_eq!(charges(Way::Direct), expected[0], "the control does not show what it is about");
-    assert_eq!(charges(Way::Guarded), expected[1]);
+    let [direct, guarded] = both_ways(charges);
+    assert_eq!(direct, expected[0], "the control does not show what it is about");
+    assert_eq!(guarded, expected[1]);
 }
 
 /// openai-agents retries below the model: without oncely its caller sees a timeout, and the customer three charges.

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::plan::{Call, Client, Plan, Told};
 use crate::software::installed;
-use crate::world::{Server, Way, World};
+use crate::world::{Server, World, both_ways};
 
 /// The call and its retry.
 fn twice(call: &Call) -> Plan {
@@ -39,8 +39,9 @@ fn an_insert_sent_twice_to_mcp_server_sqlite_leaves_one_row() {
         assert_eq!(told[0].success(), told[1].success());
         query("SELECT item FROM orders").trim().to_owned()
     };
-    assert_eq!(rows(Way::Direct), "[('book',), ('book',)]", "the control shows no double effect");
-    assert_eq!(rows(Way::Guarded), "[('book',)]");
+    let [direct, guarded] = both_ways(rows);
+    assert_eq!(direct, "[('book',), ('book',)]", "the control shows no double effect");
+    assert_eq!(guarded, "[('book',)]");
 }
 
 #[test]
@@ -58,8 +59,9 @@ fn an_edit_sent_twice_to_server_filesystem_is_made_once() {
         assert!(told.iter().all(Told::is_success), "{told:?}");
         std::fs::read_to_string(world.path("note.txt")).unwrap()
     };
-    assert_eq!(text(Way::Direct), "foofoofoo", "the control shows no double effect");
-    assert_eq!(text(Way::Guarded), "foofoo");
+    let [direct, guarded] = both_ways(text);
+    assert_eq!(direct, "foofoofoo", "the control shows no double effect");
+    assert_eq!(guarded, "foofoo");
 }
 
 #[test]
@@ -79,10 +81,9 @@ fn a_commit_sent_twice_to_mcp_server_git_replays_the_first_success() {
         assert_eq!(shell(&world, "cd repository; git rev-list --count HEAD").trim(), "1");
         told
     };
-    let direct = told(Way::Direct);
+    let [direct, guarded] = both_ways(told);
     assert!(direct[0].is_success());
     assert_ne!(direct[0], direct[1], "the control shows no trouble");
-    let guarded = told(Way::Guarded);
     assert_eq!(guarded[0].success(), guarded[1].success());
 }
 
@@ -105,14 +106,13 @@ fn a_branch_created_twice_at_mcp_server_git_replays_the_first_success() {
             &world.through(way, Server::Command(command)),
         )
     };
-    let direct = told(Way::Direct);
+    let [direct, guarded] = both_ways(told);
     assert!(direct[0].is_success() && !direct[1].is_success(), "the control shows no trouble: {direct:?}");
-    let guarded = told(Way::Guarded);
     assert_eq!(guarded[0].success(), guarded[1].success());
 }
 
 /// The tool says of itself that it only reads, so the policy file has to say otherwise.
-const LONG_OPERATION_IS_A_WRITE: &str = "[tools.trigger-long-running-operation]\nkind = \"write\"\n";
+const LONG_OPERATION_IS_A_WRITE: &str = "[tool.trigger-long-running-operation]\nkind = \"write\"\n";
 
 /// Gives up on a long operation, and asks for it again.
 fn long_operation(client: Client, world: &World, server: &Server) {
@@ -139,8 +139,9 @@ fn a_long_operation_of_server_everything_that_timed_out_is_started_once_over_std
         long_operation(Client::TypeScript, &world, &world.through(way, server));
         calls(&world)
     };
-    assert_eq!(started(Way::Direct), 2, "the control shows no second start");
-    assert_eq!(started(Way::Guarded), 1);
+    let [direct, guarded] = both_ways(started);
+    assert_eq!(direct, 2, "the control shows no second start");
+    assert_eq!(guarded, 1);
 }
 
 #[test]
@@ -155,6 +156,7 @@ fn a_long_operation_of_server_everything_that_timed_out_is_started_once_over_htt
         long_operation(Client::TypeScript, &world, &world.through(way, server));
         calls(&world)
     };
-    assert_eq!(started(Way::Direct), 2, "the control shows no second start");
-    assert_eq!(started(Way::Guarded), 1);
+    let [direct, guarded] = both_ways(started);
+    assert_eq!(direct, 2, "the control shows no second start");
+    assert_eq!(guarded, 1);
 }

@@ -198,6 +198,16 @@ impl World {
     }
 }
 
+/// What a scenario comes to without oncely and with it, tried at the same time.
+pub(crate) fn both_ways<T: Send>(scenario: impl Fn(Way) -> T + Sync) -> [T; 2] {
+    thread::scope(|scope| {
+        let scenario = &scenario;
+        [Way::Direct, Way::Guarded]
+            .map(|way| scope.spawn(move || scenario(way)))
+            .map(|run| run.join().unwrap())
+    })
+}
+
 /// What a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
