@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use oncely::{Oncely, policy_file};
 use oncely_core::Scope;
 use oncely_doors::command::child::PassedSignals;
 use oncely_doors::mcp::guard::{Guard, Settings};
+use oncely_doors::mcp::http::front::{Doorkeeper, Listening, Reach};
 use oncely_doors::mcp::http::target::Target;
 use oncely_doors::mcp::probe::Place;
 use oncely_doors::mcp::serve::{Plan, Server};
@@ -19,6 +21,7 @@ use oncely_doors::mcp::{name, serve, stdio};
 use crate::args::Global;
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::output::say;
 
 /// How long the counters may take to be written.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -51,6 +54,19 @@ pub struct McpArgs {
     /// A header that is said with every request to that address, such as "Authorization: Bearer …"; may be repeated
     #[arg(long, value_name = "HEADER", requires = "url")]
     header: Vec<String>,
+    /// Serve clients that connect over streamable HTTP, at this address such as 127.0.0.1:7400, in place of standard input
+    /// and output
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Let clients of other machines connect
+    #[arg(long, requires = "listen")]
+    allow_remote: bool,
+    /// Let web pages of this origin connect, such as https://app.example; may be repeated
+    #[arg(long, value_name = "ORIGIN", requires = "listen")]
+    allow_origin: Vec<String>,
+    /// Let clients connect that know us by this name; may be repeated
+    #[arg(long, value_name = "NAME", requires = "listen")]
+    allow_host: Vec<String>,
     /// The server's command line, after --
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -68,6 +84,11 @@ pub async fn run(global: &Global, args: McpArgs) -> Result<ExitCode, Failure> {
     let mut signals = PassedSignals::catch()
         .map_err(|e| Failure::internal(format!("signals cannot be caught: {e}; nothing ran")))?;
     let max_message = usize::from(args.max_message) * 1024 * 1024;
+    if let Some(address) = args.listen {
+        let code = listen(address, guard, &args, max_message, &mut signals).await?;
+        flush(engine).await;
+        return Ok(ExitCode::from(code));
+    }
     let streams = (open(stdio::standard_input())?, open(stdio::standard_output())?);
     if let Some(url) = &args.url {
         let target = target(url, &args.header)?;
@@ -81,6 +102,44 @@ pub async fn run(global: &Global, args: McpArgs) -> Result<ExitCode, Failure> {
     flush(engine).await;
     let code = code.map_err(|e| Failure::internal(format!("the server's end could not be awaited: {e}")))?;
     Ok(ExitCode::from(code))
+}
+
+/// Serves clients that connect.
+async fn listen(
+    address: SocketAddr,
+    guard: Arc<Guard>,
+    args: &McpArgs,
+    max_message: usize,
+    signals: &mut PassedSignals,
+) -> Result<u8, Failure> {
+    if !address.ip().is_loopback() && !args.allow_remote {
+        return Err(Failure::usage(format!(
+            "{address} can be reached from other machines; nothing ran. Listen on 127.0.0.1, or say --allow-remote"
+        )));
+    }
+    let keeper = Doorkeeper {
+        origins: args.allow_origin.clone(),
+        hosts: args.allow_host.clone(),
+        reach: if args.allow_remote { Reach::Everybody } else { Reach::Local },
+    };
+    let listening = Listening::at(address)
+        .await
+        .map_err(|e| Failure::usage(format!("{address} cannot be listened on: {e}; nothing ran")))?;
+    let path = args
+        .url
+        .as_deref()
+        .map_or(Ok("/mcp".to_owned()), |url| target(url, &[]).map(|target| target.uri().path().to_owned()))?;
+    say(&format!("oncely: listening on http://{}{path}", listening.address));
+    let bounds = (max_message, args.drain);
+    Ok(match &args.url {
+        Some(url) => {
+            let target = target(url, &args.header)?;
+            serve::http_to_url(guard, target, bounds, (listening, keeper), signals).await
+        }
+        None => {
+            serve::http_to_command(guard, args.command.clone(), bounds, (listening, keeper), signals).await
+        }
+    })
 }
 
 fn guard(context: &Context, engine: Oncely, args: &McpArgs) -> Result<Guard, Failure> {

@@ -14,6 +14,9 @@ use tokio::sync::Notify;
 
 use super::frames::Frames;
 use super::guard::Guard;
+use super::http::front::{Doorkeeper, Listening};
+use super::http::relay::Relay;
+use super::http::started::Started;
 use super::http::target::Target;
 use super::http::upstream::HttpLink;
 use super::link::Client;
@@ -106,6 +109,44 @@ impl Server {
 pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(code).unwrap_or(255)
+}
+
+/// Serves clients that connect with a server at an address, until a signal comes.
+pub async fn http_to_url(
+    guard: Arc<Guard>,
+    target: Target,
+    (max_message, drain): (usize, Duration),
+    (listening, keeper): (Listening, Doorkeeper),
+    signals: &mut PassedSignals,
+) -> u8 {
+    let relay = Relay::new(guard.clone(), target, max_message);
+    let mut signal = None;
+    listening.serve(relay, keeper, async { signal = Some(signals.next().await) }).await;
+    tokio::select! {
+        biased;
+        _ = guard.engine().drain(drain) => {}
+        _ = signals.next() => {}
+    }
+    signal.map_or(0, |signal| 128 + signal as u8)
+}
+
+/// Serves clients that connect with servers that are started for them, until a signal comes.
+pub async fn http_to_command(
+    guard: Arc<Guard>,
+    argv: Vec<OsString>,
+    bounds: (usize, Duration),
+    (listening, keeper): (Listening, Doorkeeper),
+    signals: &mut PassedSignals,
+) -> u8 {
+    let started = Started::new(guard, argv, bounds);
+    let mut signal = None;
+    listening.serve(started.clone(), keeper, async { signal = Some(signals.next().await) }).await;
+    tokio::select! {
+        biased;
+        () = started.end() => {}
+        _ = signals.next() => {}
+    }
+    signal.map_or(0, |signal| 128 + signal as u8)
 }
 
 /// Serves one client on our standard streams with a server at an address.

@@ -1,9 +1,18 @@
 //! Streamable HTTP: behind us (a server at an address) and in front of us (clients that connect).
 //!
 //! - [`sse`]: event streams. [`messages`]: the messages of a reply, whichever form it has.
-//! - [`target`]: a server at an address. [`upstream`]: the link to it for a client on standard input and output.
+//! - [`target`]: a server at an address; `exchange`: one request to it and all that comes back.
+//! - [`upstream`]: the link to such a server for a client on standard input and output.
+//! - [`front`]: clients that connect, and who may. `body`: bodies of replies. [`relay`]: from HTTP to HTTP.
+//! - [`started`]: from HTTP to servers that we start; `mux`: one such server and its many clients.
 
+mod body;
+mod exchange;
+pub mod front;
 pub mod messages;
+mod mux;
+pub mod relay;
 pub mod sse;
+pub mod started;
 pub mod target;
 pub mod upstream;

@@ -4,31 +4,22 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
-use hyper::{HeaderMap, Method, Response, StatusCode, body::Incoming};
+use hyper::{HeaderMap, Method, Response, StatusCode};
 use tokio::sync::watch;
 
+use super::exchange::{Ended, Exchange, METHOD, NAME, SESSION, VERSION, refuses_unseen};
 use super::messages::Messages;
 use super::target::{NoReply, Target};
 use crate::command::base64;
 use crate::mcp::json::Members;
-use crate::mcp::link::{Boxed, Link, Reply};
+use crate::mcp::link::{Boxed, Client, Link, Reply};
 use crate::mcp::message;
 use crate::mcp::session::Session;
 
-const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-const NAME: HeaderName = HeaderName::from_static("mcp-name");
-const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 /// Where a request says which protocol it speaks.
 const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
-/// Between two tries to take a broken stream up again, unless the server says otherwise.
-const RECONNECT: Duration = Duration::from_secs(1);
-/// Longest such pause that a server may ask for.
-const RECONNECT_MAX: Duration = Duration::from_secs(30);
-/// How often in a row that may fail.
-const RECONNECTS_MAX: u32 = 5;
 /// How long a server may take to take note of our end.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Most of a reply that is quoted.
@@ -58,18 +49,6 @@ struct About {
     id: Option<String>,
     method: String,
     headers: HeaderMap,
-}
-
-/// How an exchange ended.
-enum Ended {
-    /// With the answer.
-    Answered(Bytes),
-    /// The server took it and has nothing to answer.
-    Accepted,
-    /// The server refused it before it looked at it.
-    Refused(String, Option<Bytes>),
-    NotSent(String),
-    Lost(String),
 }
 
 impl HttpLink {
@@ -102,13 +81,6 @@ impl HttpLink {
 
     fn session(&self) -> Option<Arc<Session>> {
         self.session.get().and_then(Weak::upgrade)
-    }
-
-    async fn deliver(&self, line: Bytes) {
-        if let Some(session) = self.session() {
-            session.from_server(&line);
-            session.client.send(line).await;
-        }
     }
 
     fn base_headers(&self) -> HeaderMap {
@@ -182,7 +154,7 @@ impl HttpLink {
         if response.status() == StatusCode::ACCEPTED {
             return Ended::Accepted;
         }
-        let ended = self.read(response, about.id.as_deref()).await;
+        let ended = self.speaking().read(response, about.id.as_deref()).await;
         if let (Ended::Answered(answer), "initialize") = (&ended, about.method.as_str()) {
             self.agree(answer);
         }
@@ -207,61 +179,8 @@ impl HttpLink {
         if refuses_unseen(status) { Ended::Refused(why, answer) } else { Ended::Lost(why) }
     }
 
-    /// Reads a reply until the answer to this id has come; a stream that breaks is taken up again where that is possible.
-    async fn read(&self, response: Response<Incoming>, id: Option<&str>) -> Ended {
-        let mut messages = Messages::of(response, self.limit);
-        let mut failures = 0;
-        let mut last_event: Option<String> = None;
-        loop {
-            let broke = loop {
-                match messages.next().await {
-                    Ok(Some(line)) if is_answer(&line, id) => return Ended::Answered(line),
-                    Ok(Some(line)) => self.deliver(line).await,
-                    Ok(None) => break "the reply ended without an answer".to_owned(),
-                    Err(why) => break why,
-                }
-            };
-            let pause = messages.retry_ms.map_or(RECONNECT, Duration::from_millis).min(RECONNECT_MAX);
-            failures = if messages.last_event_id.is_some() { 0 } else { failures };
-            last_event = messages.last_event_id.take().or(last_event);
-            let Some(event) = last_event.clone() else { return Ended::Lost(broke) };
-            messages = loop {
-                if failures >= RECONNECTS_MAX {
-                    return Ended::Lost(broke);
-                }
-                tokio::time::sleep(pause).await;
-                match self.listen(Some(&event)).await {
-                    Some(response) => break Messages::of(response, self.limit),
-                    None => failures += 1,
-                }
-            };
-        }
-    }
-
-    /// Asks for the server's own messages, or for the rest of a stream that broke.
-    async fn listen(&self, last_event: Option<&str>) -> Option<Response<Incoming>> {
-        let mut headers = self.base_headers();
-        headers.remove(CONTENT_TYPE);
-        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        if let Some(event) = last_event {
-            headers.insert(LAST_EVENT, HeaderValue::from_str(event).ok()?);
-        }
-        let response = self.target.send(Method::GET, headers, Bytes::new()).await.ok()?;
-        (response.status() == StatusCode::OK).then_some(response)
-    }
-
-    /// Delivers what the server says by itself, for as long as it has such a stream.
-    async fn listen_for_ever(self: Arc<Self>) {
-        let mut last_event: Option<String> = None;
-        while let Some(response) = self.listen(last_event.as_deref()).await {
-            let mut messages = Messages::of(response, self.limit);
-            while let Ok(Some(line)) = messages.next().await {
-                self.deliver(line).await;
-            }
-            last_event = messages.last_event_id.take().or(last_event);
-            let pause = messages.retry_ms.map_or(RECONNECT, Duration::from_millis);
-            tokio::time::sleep(pause.min(RECONNECT_MAX)).await;
-        }
+    fn speaking(&self) -> Exchange<'_> {
+        Exchange { target: &self.target, limit: self.limit, headers: self.base_headers(), client: self }
     }
 
     /// Ends the session, where there is one.
@@ -284,22 +203,8 @@ impl HttpLink {
                 message::error(&id, -32603, &why).into()
             }
         };
-        self.deliver(answer).await;
+        self.send(answer).await;
     }
-}
-
-/// Statuses with which a server says that it did not look at the message.
-fn refuses_unseen(status: StatusCode) -> bool {
-    matches!(
-        status.as_u16(),
-        301 | 302 | 307 | 308 | 400 | 401 | 403 | 404 | 405 | 406 | 411 | 413 | 415 | 421 | 426 | 429 | 431
-    )
-}
-
-fn is_answer(line: &[u8], id: Option<&str>) -> bool {
-    let members: Members<'_> = serde_json::from_slice(line).unwrap_or_default();
-    let is_answer = !members.has("method") && (members.has("result") || members.has("error"));
-    is_answer && id.is_some() && members.get("id") == id
 }
 
 /// A text as a header's value; what does not fit there is written in base64, as the protocol says.
@@ -309,6 +214,18 @@ fn header_value(text: &str) -> Option<HeaderValue> {
         && !text.starts_with("=?base64?");
     let encoded = || format!("=?base64?{}?=", base64(text.as_bytes()));
     HeaderValue::from_str(&if is_plain { text.to_owned() } else { encoded() }).ok()
+}
+
+/// What the server says goes to the session's client.
+impl Client for HttpLink {
+    fn send(&self, line: Bytes) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            if let Some(session) = self.session() {
+                session.from_server(&line);
+                session.client.send(line).await;
+            }
+        })
+    }
 }
 
 impl Link for HttpLink {
@@ -330,7 +247,8 @@ impl Link for HttpLink {
                 // What needs no answer keeps its order before what comes after.
                 this.clone().pass_one(line).await;
                 if about.method == "notifications/initialized" {
-                    tokio::spawn(this.clone().listen_for_ever());
+                    let this = this.clone();
+                    tokio::spawn(async move { this.speaking().listen_for_ever().await });
                 }
             }
         })
