@@ -2,6 +2,7 @@
 
 mod cli;
 mod growth;
+mod mcp;
 mod million;
 mod peer;
 mod processes;
@@ -21,7 +22,7 @@ use crate::textbook::{Connections, Pattern, Textbook};
 type Section = fn(&mut Bench) -> Result<(Vec<Row>, String)>;
 
 /// All sections, in the order of the documentation.
-pub(crate) const ALL: [(&str, Section); 8] = [
+pub(crate) const ALL: [(&str, Section); 9] = [
     ("throughput", throughput::measure),
     ("million", million::measure),
     ("processes", processes::measure),
@@ -29,6 +30,7 @@ pub(crate) const ALL: [(&str, Section); 8] = [
     ("replay", replay::measure),
     ("wake", wake::measure),
     ("cli", cli::measure),
+    ("mcp", mcp::measure),
     ("growth", growth::measure),
 ];
 
