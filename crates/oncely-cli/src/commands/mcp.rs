@@ -1,5 +1,7 @@
 //! `oncely mcp`: any MCP server, safe to retry.
 
+pub mod launch;
+
 use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
@@ -161,6 +163,7 @@ fn guard(context: &Context, engine: Oncely, args: &McpArgs) -> Result<Guard, Fai
         scope,
         policy: context.policy.clone(),
         server,
+        launcher: launch::launcher(),
         place: if args.url.is_some() { Place::Elsewhere } else { Place::Here },
     };
     Guard::new(settings).map_err(|e| Failure::internal(format!("no random numbers: {e}; nothing ran")))
@@ -174,6 +177,7 @@ fn open<T>(stream: io::Result<T>) -> Result<T, Failure> {
     stream.map_err(|e| Failure::internal(format!("the standard streams cannot be used: {e}; nothing ran")))
 }
 
+/// What is said where a server cannot be started.
 fn not_started(argv: &[OsString], error: &io::Error) -> Failure {
     let program = argv.first().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
     let exit = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };

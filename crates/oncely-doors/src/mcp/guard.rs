@@ -1,6 +1,7 @@
 //! The guard: makes a call of the engine out of a `tools/call` that writes, and a tool result out of its answer.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ pub struct Settings {
     pub server: String,
     /// What can be seen of a server that may still be at work on a lost call.
     pub place: probe::Place,
+    /// A command line that starts servers so that they end with us; what follows it is the server's own.
+    pub launcher: Vec<OsString>,
 }
 
 /// Guards the tools of one server.
@@ -70,6 +73,11 @@ impl Guard {
     /// The engine.
     pub fn engine(&self) -> &Oncely {
         &self.settings.engine
+    }
+
+    /// What servers are started by.
+    pub(super) fn launcher(&self) -> &[OsString] {
+        &self.settings.launcher
     }
 
     /// The full name of a tool, as the policy file and people know it.

@@ -141,7 +141,7 @@ fn replayed(form: Form, replay: &Replay) -> String {
         let mark = if form.schema == Schema::Bound { Mark::Error } else { Mark::Good };
         return own(form, mark, &text, &envelope);
     };
-    let raw = String::from_utf8_lossy(result);
+    let raw = as_result(String::from_utf8_lossy(result).into_owned());
     let text = format!(
         "Replayed by oncely: attempt {} of this call succeeded {when}, and this is its result; nothing ran now. {}",
         record.body.attempts,
@@ -155,6 +155,14 @@ fn replayed(form: Form, replay: &Replay) -> String {
         "id": record.intent.to_string(),
     });
     annotated(form.annotate, &raw, &text, REPLAYED, &meta)
+}
+
+/// A stored result; what a person or a check gave in its place may be any text.
+fn as_result(stored: String) -> String {
+    match Members::parse(&stored) {
+        Ok(_) => stored,
+        Err(_) => json!({ "content": [{ "type": "text", "text": stored.trim_end() }] }).to_string(),
+    }
 }
 
 fn when_of(record: &Record) -> u64 {

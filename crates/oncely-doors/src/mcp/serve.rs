@@ -52,6 +52,7 @@ impl Server {
     /// Starts a server, marked as that of this engine's process.
     pub fn start(argv: &[OsString], guard: &Guard) -> io::Result<Self> {
         let none = || io::Error::new(io::ErrorKind::InvalidInput, "no command");
+        let argv: Vec<&OsString> = guard.launcher().iter().chain(argv).collect();
         let (program, arguments) = argv.split_first().ok_or_else(none)?;
         let mut child = Command::new(program)
             .args(arguments)
