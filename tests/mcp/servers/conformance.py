@@ -1,7 +1,8 @@
-"""The server that the conformance suite asks for, on the Python SDK, both protocol eras: prints its address.
+"""The server that the conformance suite asks for, on the Python SDK, both protocol eras: `conformance.py reads|writes`.
 
-The suite names the tools, prompts and resources, and says what each must answer. Tools carry no annotations, so that a
-proxy takes every one of them for a write.
+The suite names the tools, prompts and resources, and says what each must answer. With `reads` every tool says of itself
+that it only reads, so that a proxy passes all calls through; with `writes` none says anything, and all are guarded. The
+server prints its address.
 """
 
 import asyncio
@@ -287,12 +288,17 @@ SCHEMAS = {
     },
 }
 EMPTY = {"type": "object", "properties": {}}
+HINTS = {"annotations": {"readOnlyHint": True}} if sys.argv[1] == "reads" else {}
 
 
 async def list_tools(ctx, params):
     names = [*PLAIN, *HANDLERS]
-    tools = [{"name": n, "description": n.replace("_", " "), "inputSchema": SCHEMAS.get(n, EMPTY)} for n in names]
-    return {"tools": tools}
+
+    def listed(name):
+        schema = SCHEMAS.get(name, EMPTY)
+        return {"name": name, "description": name.replace("_", " "), "inputSchema": schema, **HINTS}
+
+    return {"tools": [listed(name) for name in names]}
 
 
 async def call_tool(ctx, params):
@@ -433,7 +439,7 @@ server.middleware.append(
     RequestStateBoundary(RequestStateSecurity(keys=[secrets.token_bytes(32)]), default_audience=NAME)
 )
 
-listening = socket.create_server(("127.0.0.1", int(sys.argv[1]) if sys.argv[1:] else 0))
+listening = socket.create_server(("127.0.0.1", int(sys.argv[2]) if sys.argv[2:] else 0))
 print(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp", flush=True)
 app = server.streamable_http_app(event_store=Events(), retry_interval=100)
 uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
