@@ -177,7 +177,7 @@ impl Guard {
         };
         if let Some(check) = &rules.declared.check {
             let name = self.engine().name_of(&engine_call)?;
-            let probe = probe::of(self.engine(), name, check, self.settings.place.clone());
+            let probe = probe::of(self.engine(), name, check, self.settings.place);
             engine_call.probe = Some(probe);
         }
         Ok(engine_call)

@@ -68,6 +68,11 @@ impl OwnIds {
         members.text("id").filter(|id| is_answer && id.starts_with(&self.prefix))
     }
 
+    /// Whether an id is one of ours.
+    pub fn has(&self, id: &str) -> bool {
+        id.starts_with(&self.prefix)
+    }
+
     /// The id of ours in an answer that was too long to be kept.
     pub fn is_own(&self, raw_id: &str) -> Option<String> {
         serde_json::from_str::<String>(raw_id).ok().filter(|id| id.starts_with(&self.prefix))

@@ -154,7 +154,18 @@ fn replayed(form: Form, replay: &Replay) -> String {
         "attempt": record.body.attempts,
         "id": record.intent.to_string(),
     });
-    annotated(form.annotate, &raw, &text, REPLAYED, &meta)
+    of_era(form.era, annotated(form.annotate, &raw, &text, REPLAYED, &meta))
+}
+
+/// A stored result as the caller's era has it: one that was stored in the other era may lack its type.
+fn of_era(era: Era, result: String) -> String {
+    match Members::parse(&result) {
+        Ok(mut members) if era == Era::Modern && !members.has("resultType") => {
+            members.set("resultType", json::raw(&"complete"));
+            members.render()
+        }
+        _ => result,
+    }
 }
 
 /// A stored result; what a person or a check gave in its place may be any text.
@@ -198,7 +209,8 @@ fn spent(form: Form, replay: &Replay, answer: &Answer) -> String {
     };
     match stored {
         Some(raw) => {
-            annotated(form.annotate, &String::from_utf8_lossy(&raw), &text, ENVELOPE, &json!(envelope))
+            let raw = String::from_utf8_lossy(&raw);
+            of_era(form.era, annotated(form.annotate, &raw, &text, ENVELOPE, &json!(envelope)))
         }
         None => own(form, Mark::Error, &text, &envelope),
     }

@@ -86,7 +86,7 @@ impl Session {
     }
 
     /// Takes a message of the client.
-    pub async fn from_client(self: &Arc<Self>, line: &Bytes) -> Next {
+    pub async fn on_client(self: &Arc<Self>, line: &Bytes) -> Next {
         match message::read(line) {
             Err(bad) => self.tell(bad.answer()).await,
             Ok(Message::Other) => Next::Pass,
@@ -95,12 +95,12 @@ impl Session {
                 let why = "a batch with calls of tools is not taken; send them one by one; nothing ran";
                 self.tell(message::error("null", INVALID_REQUEST, why)).await
             }
-            Ok(Message::Notification { method, members }) => self.from_notification(&method, &members).await,
-            Ok(Message::Request(request)) => self.from_request(request, line).await,
+            Ok(Message::Notification { method, members }) => self.on_notification(&method, &members).await,
+            Ok(Message::Request(request)) => self.on_request(request, line).await,
         }
     }
 
-    async fn from_notification(&self, method: &str, members: &Members<'_>) -> Next {
+    async fn on_notification(&self, method: &str, members: &Members<'_>) -> Next {
         match method {
             "notifications/initialized" => self.set_handshake(Handshake::Done),
             // Without an id nobody could be told how it went, and no server may act on it.
@@ -111,7 +111,7 @@ impl Session {
         Next::Pass
     }
 
-    async fn from_request(self: &Arc<Self>, request: Request<'_>, line: &Bytes) -> Next {
+    async fn on_request(self: &Arc<Self>, request: Request<'_>, line: &Bytes) -> Next {
         match request.method.as_str() {
             "initialize" => {
                 self.set_handshake(Handshake::Begun);
@@ -139,7 +139,7 @@ impl Session {
     }
 
     /// Notes a message of the server that is passed on.
-    pub fn from_server(&self, line: &[u8]) {
+    pub fn on_server(&self, line: &[u8]) {
         // A server may write the slash of a method's name in two ways, so only its end is looked for.
         if memmem::find(line, b"list_changed").is_none() {
             return;

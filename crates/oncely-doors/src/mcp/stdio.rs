@@ -195,7 +195,7 @@ pub async fn pump_client(frames: &mut Frames<Input>, session: &Arc<Session>) -> 
             }
             Frame::Line(line) if content(&line).is_empty() => {}
             Frame::Line(line) => {
-                let next = session.from_client(&line).await;
+                let next = session.on_client(&line).await;
                 if next == Next::Pass {
                     collected.extend_from_slice(&line);
                     if line.last() != Some(&b'\n') {
@@ -239,7 +239,7 @@ pub async fn pump_server(from: Input, ids: &OwnIds, link: &StdioLink, session: &
             Some(Frame::Line(line)) => match ids.answered_by(&line) {
                 Some(id) => link.answer(&id, Ok(line)),
                 None => {
-                    session.from_server(&line);
+                    session.on_server(&line);
                     if line.len() >= COLLECT {
                         session.client.send(std::mem::take(&mut collected).into()).await;
                         session.client.send(line).await;

@@ -45,6 +45,23 @@ pub(super) fn plain(status: StatusCode, text: &str) -> AnyResponse {
     response
 }
 
+/// Why a request is not taken.
+pub(super) struct Refusal {
+    status: StatusCode,
+    why: String,
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, why: &str) -> Self {
+        Self { status, why: why.to_owned() }
+    }
+
+    /// The reply that says so.
+    pub(super) fn response(&self) -> AnyResponse {
+        plain(self.status, &self.why)
+    }
+}
+
 /// A reply with a JSON-RPC message.
 pub(super) fn message(status: StatusCode, message: impl Into<Bytes>) -> AnyResponse {
     let mut response = Response::new(whole(message));
@@ -53,21 +70,29 @@ pub(super) fn message(status: StatusCode, message: impl Into<Bytes>) -> AnyRespo
     response
 }
 
+/// A body of chunks as they come.
+pub(super) fn chunks(from: mpsc::Receiver<Bytes>) -> AnyBody {
+    Chunks { from, make: std::convert::identity, _kept: Box::new(()) }.map_err(never).boxed_unsync()
+}
+
 /// A reply of messages as they come.
 pub(super) fn events(from: mpsc::Receiver<Bytes>, kept: impl Send + 'static) -> AnyResponse {
-    let mut response = Response::new(Events { from, _kept: Box::new(kept) }.map_err(never).boxed_unsync());
+    let make = |line: Bytes| sse::event(&line).into();
+    let chunks = Chunks { from, make, _kept: Box::new(kept) };
+    let mut response = Response::new(chunks.map_err(never).boxed_unsync());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     response
 }
 
-struct Events {
+struct Chunks {
     from: mpsc::Receiver<Bytes>,
+    make: fn(Bytes) -> Bytes,
     /// Dropped when the reply is over, or the client goes away.
     _kept: Box<dyn Send>,
 }
 
-impl Body for Events {
+impl Body for Chunks {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -75,7 +100,8 @@ impl Body for Events {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.from.poll_recv(context).map(|line| line.map(|line| Ok(Frame::data(sse::event(&line).into()))))
+        let make = self.make;
+        self.from.poll_recv(context).map(|line| line.map(|line| Ok(Frame::data(make(line)))))
     }
 }
 

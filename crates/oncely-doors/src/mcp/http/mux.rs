@@ -168,7 +168,7 @@ impl Mux {
     }
 
     async fn pass(&self, line: &Bytes) {
-        if self.session.from_client(line).await == Next::Pass {
+        if self.session.on_client(line).await == Next::Pass {
             let mut line = line.to_vec();
             if line.last() != Some(&b'\n') {
                 line.push(b'\n');

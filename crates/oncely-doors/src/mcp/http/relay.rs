@@ -4,43 +4,33 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HOST, HeaderName};
+use hyper::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use oncely_core::Kind;
 use tokio::sync::{mpsc, oneshot};
 
 use super::body::{self, AnyResponse, Sink, Watched};
-use super::exchange::{Ended, Exchange, METHOD, NAME, SESSION, refuses_unseen};
+use super::call_link::CallLink;
+use super::exchange::SESSION;
 use super::front::{Backend, principal, read_body};
+use super::headers::{self, end_to_end};
+use super::rewritten;
 use super::target::{NoReply, Target};
 use crate::mcp::call::ToolCall;
 use crate::mcp::flight::Flight;
 use crate::mcp::guard::{Caller, Guard};
-use crate::mcp::json::{self, Members};
-use crate::mcp::link::{Boxed, Client, Link, Reply};
-use crate::mcp::message::{self, INVALID_REQUEST, Message, Request as Rpc, Response as Answer};
-use crate::mcp::{listing, message as rpc};
-
-/// What concerns one connection only.
-const HOP_BY_HOP: [&str; 8] = [
-    "connection",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+use crate::mcp::json::Members;
+use crate::mcp::link::{Boxed, Client, Link};
+use crate::mcp::listing;
+use crate::mcp::message::{self, INVALID_REQUEST, Message, Response as Answer};
 
 /// Passes requests on to a server at an address.
 pub struct Relay {
-    guard: Arc<Guard>,
-    target: Target,
-    limit: usize,
+    pub(super) guard: Arc<Guard>,
+    pub(super) target: Target,
+    pub(super) limit: usize,
     /// Calls under way, by session and id: where a cancellation finds them.
     flights: Mutex<HashMap<(Bytes, String), Arc<Flight>>>,
 }
@@ -68,7 +58,7 @@ impl Relay {
             return self.pass(parts, bytes).await;
         }
         let refuse = |answer: Vec<u8>| body::message(StatusCode::BAD_REQUEST, answer);
-        match rpc::read(&bytes) {
+        match message::read(&bytes) {
             Err(bad) => refuse(bad.answer()),
             Ok(Message::Other) => self.pass(parts, bytes).await,
             Ok(Message::Batch) if !message::batch_needs_guard(&bytes) => self.pass(parts, bytes).await,
@@ -87,7 +77,7 @@ impl Relay {
             }
             Ok(Message::Notification { .. }) => self.pass(parts, bytes).await,
             Ok(Message::Request(request)) => match request.method.as_str() {
-                "tools/list" => self.list(parts, &request).await,
+                "tools/list" => self.list(parts, bytes.clone(), request.id.clone()).await,
                 "tools/call" => match ToolCall::read(&request) {
                     Ok(call) => self.call(parts, &call, bytes.clone()).await,
                     Err(answer) => refuse(answer),
@@ -129,40 +119,43 @@ impl Relay {
         }
     }
 
-    async fn list(self: &Arc<Self>, parts: Parts, request: &Rpc<'_>) -> AnyResponse {
+    /// Passes `tools/list` on, and its answer back in the form that it has.
+    async fn list(self: &Arc<Self>, parts: Parts, bytes: Bytes, id: String) -> AnyResponse {
         let edition = self.guard.catalog.edition();
-        let (sink, from) = Sink::new();
-        let link = Arc::new(CallLink::new(self, &parts.headers, Arc::new(sink)));
-        let (id, line) = (request.id.clone(), request.members.render());
-        let (relay, asking) = (self.clone(), link.clone());
-        let work = async move {
-            match asking.ask(&id, line.into()).await {
-                Reply::Answered(answer) => {
-                    let text = String::from_utf8_lossy(&answer);
-                    match Answer::read(&text) {
-                        Some(response) => listing::rewritten(&relay.guard, &response, &id, edition),
-                        None => answer.to_vec(),
-                    }
-                }
-                Reply::Lost(why) | Reply::NotSent(why) => message::error(&id, -32603, &why),
-            }
+        let mut headers = end_to_end(&parts.headers);
+        // We have to read the reply.
+        headers.remove(ACCEPT_ENCODING);
+        let response = match self.target.send(Method::POST, headers, bytes).await {
+            Ok(response) if response.status() == StatusCode::OK => response,
+            other => return self.replied(other),
         };
-        respond(work, from, link).await
+        let guard = self.guard.clone();
+        let rewrite = move |line: &[u8]| {
+            let text = std::str::from_utf8(line).ok()?;
+            let response =
+                Answer::read(text).filter(|response| response.members.get("id") == Some(id.as_str()))?;
+            Some(listing::rewritten(&guard, &response, &id, edition))
+        };
+        rewritten::reply(response, self.limit, rewrite).await
     }
 
     async fn call(self: &Arc<Self>, parts: Parts, call: &ToolCall<'_>, bytes: Bytes) -> AnyResponse {
         let (sink, from) = Sink::new();
         let client: Arc<dyn Client> = Arc::new(sink);
-        let link = Arc::new(CallLink::new(self, &parts.headers, client.clone()));
         if self.guard.kind(&call.name).is_err() {
-            let asking: Arc<dyn Link> = link.clone();
+            let asking: Arc<dyn Link> =
+                Arc::new(CallLink::for_ourselves(self, &parts.headers, client.clone()));
             listing::learn(&self.guard, &asking, call.self_description().as_deref()).await;
-            // How the server took our own question is nothing to the client.
-            link.refusal();
         }
         if self.guard.kind_as_known(&call.name).0 == Kind::Read {
             return self.pass(parts, bytes).await;
         }
+        let tool = self.guard.catalog.find(&call.name).ok().flatten();
+        if let Some(why) = headers::contradiction(&parts.headers, call, tool.as_deref()) {
+            let answer = message::error(&call.id, headers::MISMATCH, &format!("{why}; nothing ran"));
+            return body::message(StatusCode::BAD_REQUEST, answer);
+        }
+        let link = Arc::new(CallLink::new(self, &parts.headers, client.clone(), &call.id));
         let session = parts.headers.get(SESSION).map(|id| Bytes::copy_from_slice(id.as_bytes()));
         let place = session.map(|session| (session, call.id.clone()));
         let flight = Arc::new(Flight::default());
@@ -174,7 +167,7 @@ impl Relay {
         let work = async move {
             let sending: Arc<dyn Link> = sending;
             let caller = Caller { link: &sending, client: &client, principal: principal.as_deref() };
-            let answer = match rpc::read(&bytes) {
+            let answer = match message::read(&bytes) {
                 Ok(Message::Request(request)) => match ToolCall::read(&request) {
                     Ok(call) => relay.guard.answer(&call, &caller, &flight).await,
                     Err(answer) => answer,
@@ -234,7 +227,12 @@ async fn respond(
             if let Some(refusal) = link.refusal() {
                 return refusal;
             }
-            return body::message(StatusCode::OK, answered);
+            if !link.got_events() {
+                return body::message(StatusCode::OK, answered);
+            }
+            let (sink, events) = Sink::new();
+            sink.put(answered.into());
+            return body::events(events, ());
         }
     };
     let (sink, events) = mpsc::channel(16);
@@ -264,124 +262,4 @@ async fn respond(
         let _ = sink.send(answer.await.unwrap_or_default().into()).await;
     });
     body::events(events, ())
-}
-
-/// The headers that concern the two ends.
-fn end_to_end(headers: &HeaderMap) -> HeaderMap {
-    let named: Vec<String> = headers
-        .get_all(hyper::header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(',').map(|name| name.trim().to_ascii_lowercase()))
-        .collect();
-    let concerns_the_ends = |name: &HeaderName| {
-        let name = name.as_str();
-        !HOP_BY_HOP.contains(&name)
-            && name != HOST
-            && name != CONTENT_LENGTH
-            && !named.iter().any(|n| n == name)
-    };
-    headers.iter().filter(|(name, _)| concerns_the_ends(name)).map(|(n, v)| (n.clone(), v.clone())).collect()
-}
-
-/// The link to the server for one request of a client: everything is said as the client says it.
-struct CallLink {
-    relay: Arc<Relay>,
-    headers: HeaderMap,
-    client: Arc<dyn Client>,
-    /// How the server refused a call before it looked at it: the client is told in the same way.
-    refusal: Mutex<Option<Response<Bytes>>>,
-}
-
-impl CallLink {
-    fn new(relay: &Arc<Relay>, headers: &HeaderMap, client: Arc<dyn Client>) -> Self {
-        let mut headers = end_to_end(headers);
-        // We have to read the reply.
-        headers.remove(ACCEPT_ENCODING);
-        Self { relay: relay.clone(), headers, client, refusal: Mutex::default() }
-    }
-
-    fn refusal(&self) -> Option<AnyResponse> {
-        let refusal = self.refusal.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        Some(refusal.map(body::whole))
-    }
-
-    /// The headers for a message of our own, which is not about what the client's request is about.
-    fn headers_for(&self, line: &[u8]) -> HeaderMap {
-        let members: Members<'_> = serde_json::from_slice(line).unwrap_or_default();
-        let method = members.text("method").unwrap_or_default();
-        let mut headers = self.headers.clone();
-        if headers.get(METHOD).is_some_and(|said| said.as_bytes() != method.as_bytes()) {
-            headers.remove(NAME);
-            let about: Vec<HeaderName> =
-                headers.keys().filter(|name| name.as_str().starts_with("mcp-param-")).cloned().collect();
-            for name in about {
-                headers.remove(name);
-            }
-            if let Ok(method) = method.parse() {
-                headers.insert(METHOD, method);
-            }
-        }
-        headers
-    }
-
-    /// Sends a request under this id, as it is written, and waits for the answer.
-    async fn ask(&self, raw_id: &str, line: Bytes) -> Reply {
-        let headers = self.headers_for(&line);
-        let body = Bytes::copy_from_slice(crate::mcp::frames::content(&line));
-        let response = match self.relay.target.send(Method::POST, headers.clone(), body).await {
-            Ok(response) => response,
-            Err(NoReply::NotSent(why)) => return Reply::NotSent(why),
-            Err(NoReply::Lost(why)) => return Reply::Lost(why),
-        };
-        if !response.status().is_success() {
-            return self.refused(response).await;
-        }
-        let exchange =
-            Exchange { target: &self.relay.target, limit: self.relay.limit, headers, client: self };
-        match exchange.read(response, Some(raw_id)).await {
-            Ended::Answered(answer) => Reply::Answered(answer),
-            Ended::Lost(why) | Ended::NotSent(why) | Ended::Refused(why, _) => Reply::Lost(why),
-            Ended::Accepted => Reply::Lost("the server took the call and gave no answer".into()),
-        }
-    }
-
-    async fn refused(&self, response: Response<Incoming>) -> Reply {
-        let (mut parts, incoming) = response.into_parts();
-        let why = format!("{} answered {}", self.relay.target.host(), parts.status);
-        parts.headers = end_to_end(&parts.headers);
-        let unseen = refuses_unseen(parts.status);
-        let limited = http_body_util::Limited::new(incoming, self.relay.limit);
-        let Ok(collected) = limited.collect().await else { return Reply::Lost(why) };
-        let refusal = Response::from_parts(parts, collected.to_bytes());
-        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
-        if unseen { Reply::NotSent(why) } else { Reply::Lost(why) }
-    }
-}
-
-/// What comes besides the answer goes to the client as it is.
-impl Client for CallLink {
-    fn send(&self, line: Bytes) -> Boxed<'_, ()> {
-        if memchr::memmem::find(&line, b"list_changed").is_some() {
-            self.relay.guard.catalog.changed();
-        }
-        self.client.send(line)
-    }
-}
-
-impl Link for CallLink {
-    fn pass(&self, _line: Bytes) -> Boxed<'_, ()> {
-        // Requests pass by themselves, each in an exchange of its own.
-        Box::pin(std::future::ready(()))
-    }
-
-    fn call(&self, id: String, line: Vec<u8>) -> Boxed<'_, Reply> {
-        Box::pin(async move {
-            let reply = self.ask(&json::quote(&id), line.into()).await;
-            if matches!(reply, Reply::Answered(_)) {
-                *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            }
-            reply
-        })
-    }
 }

@@ -93,6 +93,23 @@ impl Parser {
     }
 }
 
+/// An event as it is written.
+pub fn render(event: &Event) -> Vec<u8> {
+    let mut text = String::new();
+    for (name, value) in
+        [("event", Some(&event.kind).filter(|kind| !kind.is_empty())), ("id", event.id.as_ref())]
+    {
+        if let Some(value) = value {
+            text.push_str(&format!("{name}: {value}\n"));
+        }
+    }
+    for line in event.data.split('\n') {
+        text.push_str(&format!("data: {line}\n"));
+    }
+    text.push('\n');
+    text.into_bytes()
+}
+
 /// A message as an event.
 pub fn event(message: &[u8]) -> Vec<u8> {
     let mut text = b"event: message\ndata: ".to_vec();

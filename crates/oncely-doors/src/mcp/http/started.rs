@@ -12,7 +12,7 @@ use hyper::{Method, Request, StatusCode};
 use oncely_core::name::hex;
 use tokio::sync::mpsc;
 
-use super::body::{self, AnyResponse, Sink};
+use super::body::{self, AnyResponse, Refusal, Sink};
 use super::exchange::{METHOD, SESSION};
 use super::front::{Backend, read_body};
 use super::mux::{Mux, Sessions, Ticket, WhenGone, describes_itself};
@@ -102,9 +102,9 @@ impl Started {
                     (_, Ok(mux)) => (mux, WhenGone::Nothing),
                     (true, Err(_)) => match self.shared() {
                         Ok(mux) => (mux, WhenGone::Cancel),
-                        Err(failed) => return failed,
+                        Err(failed) => return failed.response(),
                     },
-                    (false, Err(refused)) => return refused,
+                    (false, Err(refused)) => return refused.response(),
                 };
                 let (sink, from) = Sink::new();
                 let ticket = mux.ask(&request, sink, when_gone).await;
@@ -115,7 +115,7 @@ impl Started {
                     mux.tell(&bytes).await;
                     body::plain(StatusCode::ACCEPTED, "")
                 }
-                Err(refused) => refused,
+                Err(refused) => refused.response(),
             },
         }
     }
@@ -123,7 +123,7 @@ impl Started {
     async fn initialize(&self, request: &message::Request<'_>) -> AnyResponse {
         let id = match self.begin() {
             Ok(id) => id,
-            Err(failed) => return failed,
+            Err(failed) => return failed.response(),
         };
         let Some(mux) = self.sessions().get(&id).cloned() else {
             return body::plain(StatusCode::SERVICE_UNAVAILABLE, "the session has ended already");
@@ -138,10 +138,10 @@ impl Started {
     }
 
     /// Begins a session with a server of its own.
-    fn begin(&self) -> Result<String, AnyResponse> {
+    fn begin(&self) -> Result<String, Refusal> {
         let mut random = [0u8; 16];
         getrandom::fill(&mut random)
-            .map_err(|_| body::plain(StatusCode::INTERNAL_SERVER_ERROR, "no random numbers"))?;
+            .map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no random numbers"))?;
         let mut sessions = self.sessions();
         sessions.retain(|_, mux| {
             let keep = !mux.is_over() && mux.idle_for() < SESSION_IDLE;
@@ -152,7 +152,7 @@ impl Started {
         });
         if sessions.len() >= SESSIONS_MAX {
             let why = format!("{SESSIONS_MAX} sessions are open, the limit; nothing ran, try again later");
-            return Err(body::plain(StatusCode::SERVICE_UNAVAILABLE, &why));
+            return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, &why));
         }
         let mux = self.start()?;
         let id = hex(&random);
@@ -160,15 +160,15 @@ impl Started {
         Ok(id)
     }
 
-    fn start(&self) -> Result<Arc<Mux>, AnyResponse> {
+    fn start(&self) -> Result<Arc<Mux>, Refusal> {
         Mux::start(&self.guard, &self.argv, self.bounds).map_err(|error| {
             let why = format!("the server could not be started: {error}; nothing ran");
-            body::plain(StatusCode::BAD_GATEWAY, &why)
+            Refusal::new(StatusCode::BAD_GATEWAY, &why)
         })
     }
 
     /// The server for requests that describe themselves.
-    fn shared(&self) -> Result<Arc<Mux>, AnyResponse> {
+    fn shared(&self) -> Result<Arc<Mux>, Refusal> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mux) = shared.as_ref().filter(|mux| !mux.is_over()) {
             return Ok(mux.clone());
@@ -178,15 +178,15 @@ impl Started {
         Ok(mux)
     }
 
-    fn session(&self, parts: &Parts) -> Result<Arc<Mux>, AnyResponse> {
+    fn session(&self, parts: &Parts) -> Result<Arc<Mux>, Refusal> {
         let Some(id) = parts.headers.get(SESSION).and_then(|id| id.to_str().ok()) else {
-            return Err(body::plain(
+            return Err(Refusal::new(
                 StatusCode::BAD_REQUEST,
                 "the header Mcp-Session-Id is needed; nothing ran",
             ));
         };
         let there = self.sessions().get(id).filter(|mux| !mux.is_over()).cloned();
-        there.ok_or_else(|| body::plain(StatusCode::NOT_FOUND, "there is no such session; nothing ran"))
+        there.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "there is no such session; nothing ran"))
     }
 
     fn listen(&self, parts: &Parts) -> AnyResponse {
@@ -199,13 +199,13 @@ impl Started {
                 mux.listen(sink);
                 body::events(from, ())
             }
-            Err(refused) => refused,
+            Err(refused) => refused.response(),
         }
     }
 
     fn delete(&self, parts: &Parts) -> AnyResponse {
         if let Err(refused) = self.session(parts) {
-            return refused;
+            return refused.response();
         }
         let id = parts.headers.get(SESSION).and_then(|id| id.to_str().ok()).unwrap_or_default();
         if let Some(mux) = self.sessions().remove(id) {

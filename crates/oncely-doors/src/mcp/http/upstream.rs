@@ -10,9 +10,9 @@ use hyper::{HeaderMap, Method, Response, StatusCode};
 use tokio::sync::watch;
 
 use super::exchange::{Ended, Exchange, METHOD, NAME, SESSION, VERSION, refuses_unseen};
+use super::headers::{PARAM_PREFIX, as_text, encode};
 use super::messages::Messages;
 use super::target::{NoReply, Target};
-use crate::command::base64;
 use crate::mcp::json::Members;
 use crate::mcp::link::{Boxed, Client, Link, Reply};
 use crate::mcp::message;
@@ -113,7 +113,7 @@ impl HttpLink {
     /// Repeats in headers what the era without sessions wants there.
     fn describe(&self, headers: &mut HeaderMap, method: &str, params: &Members<'_>) {
         let mut set = |name: HeaderName, value: &str| {
-            if let Some(value) = header_value(value) {
+            if let Some(value) = encode(value) {
                 headers.insert(name, value);
             }
         };
@@ -126,10 +126,9 @@ impl HttpLink {
         let tool = tool.and_then(|name| self.session()?.guard.catalog.find(&name).ok().flatten());
         let arguments = params.object("arguments").unwrap_or_default();
         for (header, argument) in tool.iter().flat_map(|tool| &tool.header_arguments) {
-            let header = HeaderName::try_from(format!("mcp-param-{}", header.to_ascii_lowercase()));
+            let header = HeaderName::try_from(format!("{PARAM_PREFIX}{}", header.to_ascii_lowercase()));
             let value = arguments.get(argument).filter(|raw| *raw != "null");
-            let value =
-                value.map(|raw| serde_json::from_str::<String>(raw).unwrap_or_else(|_| raw.to_owned()));
+            let value = value.map(as_text);
             if let (Ok(header), Some(value)) = (header, value) {
                 set(header, &value);
             }
@@ -207,21 +206,12 @@ impl HttpLink {
     }
 }
 
-/// A text as a header's value; what does not fit there is written in base64, as the protocol says.
-fn header_value(text: &str) -> Option<HeaderValue> {
-    let is_plain = text.trim() == text
-        && text.bytes().all(|b| (0x20..0x7f).contains(&b))
-        && !text.starts_with("=?base64?");
-    let encoded = || format!("=?base64?{}?=", base64(text.as_bytes()));
-    HeaderValue::from_str(&if is_plain { text.to_owned() } else { encoded() }).ok()
-}
-
 /// What the server says goes to the session's client.
 impl Client for HttpLink {
     fn send(&self, line: Bytes) -> Boxed<'_, ()> {
         Box::pin(async move {
             if let Some(session) = self.session() {
-                session.from_server(&line);
+                session.on_server(&line);
                 session.client.send(line).await;
             }
         })
