@@ -1,5 +1,8 @@
 //! `oncely mcp`: any MCP server, safe to retry.
 
+mod explain;
+mod install;
+mod jsonc;
 pub mod launch;
 
 use std::ffi::OsString;
@@ -9,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use oncely::{Oncely, policy_file};
 use oncely_core::Scope;
 use oncely_doors::command::child::PassedSignals;
@@ -37,7 +40,14 @@ const NOT_EXECUTABLE: u8 = 126;
 /// Messages pass as they are. Tools that write are guarded: a repeated call gets the first result, and one whose outcome
 /// is unknown never runs again by itself. The exit code is the server's.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct McpArgs {
+    /// What else there is to do
+    #[command(subcommand)]
+    also: Option<Also>,
+    /// Start the server, list its tools, and say what oncely makes of each; then end
+    #[arg(long, conflicts_with = "listen")]
+    explain: bool,
     /// What the server is called, as part of every intent's name [default: from its command line and directory]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -74,18 +84,31 @@ pub struct McpArgs {
     command: Vec<OsString>,
 }
 
+/// What else there is to do about MCP servers.
+#[derive(Debug, Subcommand)]
+enum Also {
+    /// Put the servers of a client's configuration behind oncely, or take them out again
+    Install(install::InstallArgs),
+}
+
 fn duration(text: &str) -> Result<Duration, String> {
     policy_file::parse_duration(text).map(Duration::from_millis)
 }
 
 /// Runs the command.
 pub async fn run(global: &Global, args: McpArgs) -> Result<ExitCode, Failure> {
+    if let Some(Also::Install(args)) = &args.also {
+        return install::run(global, args);
+    }
     let context = Context::load(global)?;
+    if args.explain {
+        return explain::run(global, &context, &args).await;
+    }
     let engine = context.open().await?;
     let guard = Arc::new(guard(&context, engine.clone(), &args)?);
     let mut signals = PassedSignals::catch()
         .map_err(|e| Failure::internal(format!("signals cannot be caught: {e}; nothing ran")))?;
-    let max_message = usize::from(args.max_message) * 1024 * 1024;
+    let max_message = message_limit(&args);
     if let Some(address) = args.listen {
         let code = listen(address, guard, &args, max_message, &mut signals).await?;
         flush(engine).await;
@@ -104,6 +127,10 @@ pub async fn run(global: &Global, args: McpArgs) -> Result<ExitCode, Failure> {
     flush(engine).await;
     let code = code.map_err(|e| Failure::internal(format!("the server's end could not be awaited: {e}")))?;
     Ok(ExitCode::from(code))
+}
+
+fn message_limit(args: &McpArgs) -> usize {
+    usize::from(args.max_message) * 1024 * 1024
 }
 
 /// Serves clients that connect.

@@ -9,10 +9,12 @@
 //! - [`guard`]: makes a call of the engine out of it, and [`reply`] a tool result out of the answer.
 //! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server.
 //! - [`stdio`], [`serve`]: a server that we start and a client that started us. [`probe`]: asks a check command.
+//! - [`explain`]: asks a server for its tools on behalf of a person.
 //! - [`http`]: servers at an address, and clients that connect. [`name`]: what a server is called.
 
 pub mod call;
 pub mod classify;
+pub mod explain;
 pub mod flight;
 pub mod frames;
 pub mod guard;

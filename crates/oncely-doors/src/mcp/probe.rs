@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use oncely::policy_file::CheckCommand;
 use oncely::{Finding, Oncely, Probe};
-use oncely_core::{IntentName, ProcessId, Record, State};
+use oncely_core::{IntentName, ProcessId, Record};
 use serde_json::json;
 
 use super::json::Members;
@@ -61,17 +61,11 @@ fn objection(oncely: &Oncely, record: &Record, place: Place) -> Option<String> {
     if record.body.state.has_ended() || oncely.is_under_way(record) {
         return None;
     }
-    let (State::Running { owner, .. } | State::InDoubt { owner, .. }) = &record.body.state else {
-        return None;
-    };
     match place {
         Place::Elsewhere => {
             Some("the server is not ours to look at, and may still be at work on the lost call".into())
         }
-        Place::Here => {
-            let wanted = format!("{OWNER_VARIABLE}={}", mark_of(&owner.process));
-            orphans::look_for(&owner.process, &oncely.store().owner(), &wanted).objection()
-        }
+        Place::Here => orphans::look(record, &oncely.store().owner()).objection(),
     }
 }
 

@@ -160,6 +160,13 @@ impl Catalog {
         self.seen().edition
     }
 
+    /// All that are known, by name.
+    pub fn all(&self) -> Vec<Arc<Tool>> {
+        let mut all: Vec<Arc<Tool>> = self.seen().tools.values().cloned().collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
     /// Whether all tools are known.
     pub fn is_complete(&self) -> bool {
         self.seen().complete
