@@ -107,7 +107,7 @@ impl Guard {
             return Ok((Kind::Read, Why::Policy));
         }
         let seen = self.catalog.find(tool)?;
-        Ok(kind_of(tool, stated, seen.and_then(|tool| tool.read_only)))
+        Ok(kind_of(tool, stated, seen.as_deref()))
     }
 
     /// The same with what is known; for when the server could not be asked.

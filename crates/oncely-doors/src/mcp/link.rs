@@ -40,6 +40,17 @@ pub trait Client: Send + Sync {
     fn send(&self, line: Bytes) -> Boxed<'_, ()>;
 }
 
+/// Whom a message of a server is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Addressee {
+    /// The client.
+    Client,
+    /// Us: it answers the request of this id.
+    Us(String),
+    /// Us, but it cannot be read.
+    Unreadable(String),
+}
+
 /// Ids of our own: a random beginning that is new with every process, and a number.
 pub struct OwnIds {
     prefix: String,
@@ -59,40 +70,64 @@ impl OwnIds {
         format!("{}{}", self.prefix, self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The id of ours that a server's message answers to. Only a message that holds our beginning is read at all: a
+    /// Whether a server's message answers a request of ours. Only a message that holds our beginning is read at all: a
     /// large result of somebody else's request is not.
-    pub fn answered_by(&self, line: &[u8]) -> Option<String> {
-        memmem::find(line, self.prefix.as_bytes())?;
-        let members: Members<'_> = serde_json::from_slice(line).ok()?;
+    pub fn answered_by(&self, line: &[u8]) -> Addressee {
+        let Some(at) = memmem::find(line, self.prefix.as_bytes()) else { return Addressee::Client };
+        let Ok(members) = serde_json::from_slice::<Members<'_>>(line) else {
+            // A server that prints what it does to its output speaks of our ids, too; a broken answer looks like one.
+            let looks_like_one = line.trim_ascii_start().starts_with(b"{");
+            return if looks_like_one {
+                Addressee::Unreadable(self.id_at(line, at))
+            } else {
+                Addressee::Client
+            };
+        };
         let is_answer = !members.has("method") && (members.has("result") || members.has("error"));
-        members.text("id").filter(|id| is_answer && id.starts_with(&self.prefix))
+        match members.text("id").filter(|id| is_answer && id.starts_with(&self.prefix)) {
+            Some(id) => Addressee::Us(id),
+            None => Addressee::Client,
+        }
+    }
+
+    fn id_at(&self, line: &[u8], at: usize) -> String {
+        let digits = line[at + self.prefix.len()..].iter().take_while(|byte| byte.is_ascii_digit());
+        let number: String = digits.map(|byte| char::from(*byte)).collect();
+        format!("{}{number}", self.prefix)
+    }
+
+    /// The id of ours in a piece of an answer that was cut.
+    pub fn somewhere_in(&self, piece: &[u8]) -> Option<String> {
+        memmem::find(piece, self.prefix.as_bytes()).map(|at| self.id_at(piece, at))
     }
 
     /// Whether an id is one of ours.
     pub fn has(&self, id: &str) -> bool {
         id.starts_with(&self.prefix)
     }
-
-    /// The id of ours in an answer that was too long to be kept.
-    pub fn is_own(&self, raw_id: &str) -> Option<String> {
-        serde_json::from_str::<String>(raw_id).ok().filter(|id| id.starts_with(&self.prefix))
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::OwnIds;
+    use super::{Addressee, OwnIds};
 
     #[test]
     fn only_answers_under_our_ids_are_ours() {
         let ids = OwnIds::new().unwrap();
         let id = ids.next();
-        let is_ours = |line: String| ids.answered_by(line.as_bytes()) == Some(id.clone());
+        let is_ours = |line: String| ids.answered_by(line.as_bytes()) == Addressee::Us(id.clone());
         assert!(is_ours(format!(r#"{{"result":{{}},"id":"{id}"}}"#)));
         assert!(is_ours(format!(r#"{{"jsonrpc":"2.0","id":"{id}","error":{{"code":1}}}}"#)));
         assert!(!is_ours(format!(r#"{{"id":1,"result":{{"log":"{id}"}}}}"#)));
         assert!(!is_ours(format!(r#"{{"id":"{id}","method":"x"}}"#)));
         assert!(!is_ours(format!("not json {id}")));
+        let doubled = format!(r#"{{"id":"{id}","id":"{id}","result":{{}}}}"#);
+        assert_eq!(ids.answered_by(doubled.as_bytes()), Addressee::Unreadable(id.clone()));
+        let mut broken = format!(r#"{{"id":"{id}","result":""#).into_bytes();
+        broken.extend_from_slice(b"\xff\"}");
+        assert_eq!(ids.answered_by(&broken), Addressee::Unreadable(id.clone()));
+        assert_eq!(ids.answered_by(format!("handling {id}").as_bytes()), Addressee::Client);
+        assert_eq!(ids.somewhere_in(&broken), Some(id.clone()));
         assert_ne!(ids.next(), ids.next());
         assert_ne!(OwnIds::new().unwrap().next(), OwnIds::new().unwrap().next());
     }

@@ -78,16 +78,18 @@ pub(super) fn rewritten(guard: &Guard, response: &Response<'_>, id: &str, editio
     message::line(message.render())
 }
 
-/// Asks the server for all its tools, unless somebody has just done so. `described` is what requests say of themselves
-/// in the era without `initialize`. If the server does not answer, nothing is learnt, and the next call asks again.
+/// Asks the server for all its tools, unless somebody has just done so, or it has just failed to answer. `described` is
+/// what requests say of themselves in the era without `initialize`.
 pub async fn learn(guard: &Guard, link: &Arc<dyn Link>, described: Option<&str>) {
-    let edition_before = guard.catalog.edition();
     let _asking = guard.catalog.asking.lock().await;
-    let edition = guard.catalog.edition();
-    if edition == edition_before && guard.catalog.is_complete() {
+    if !guard.catalog.is_worth_asking() {
         return;
     }
-    let _ = tokio::time::timeout(PATIENCE, pages(guard, link, described, edition)).await;
+    let edition = guard.catalog.edition();
+    let learnt = tokio::time::timeout(PATIENCE, pages(guard, link, described, edition)).await;
+    if !matches!(learnt, Ok(Some(()))) {
+        guard.catalog.failed(edition);
+    }
 }
 
 async fn pages(guard: &Guard, link: &Arc<dyn Link>, described: Option<&str>, edition: u64) -> Option<()> {

@@ -1,5 +1,6 @@
 //! JSON-RPC messages: read only as far as is needed to pass them on, or to answer in the server's place.
 
+use bytes::Bytes;
 use memchr::memmem;
 
 use super::json::{self, Members};
@@ -69,7 +70,21 @@ const DECISIVE: [&str; 6] = ["id", "method", "params", "name", "arguments", "_me
 
 /// Whether a member's name is one that decides, in a spelling that only some parsers take for it.
 pub(super) fn is_lookalike(name: &str) -> bool {
-    DECISIVE.iter().any(|decisive| *decisive != name && decisive.eq_ignore_ascii_case(name))
+    // Some fold more than ASCII: the long s and the Kelvin sign are letters of these names to them.
+    let folded = name.replace('\u{17f}', "s").replace('\u{212a}', "k");
+    DECISIVE.iter().any(|decisive| *decisive != name && decisive.eq_ignore_ascii_case(&folded))
+}
+
+/// A message on one line for every reader: line breaks within it, which can only stand between its tokens, as spaces.
+pub fn flat(line: &Bytes) -> Bytes {
+    let inside = super::frames::content(line);
+    if memchr::memchr2(b'\n', b'\r', inside).is_none() {
+        return line.clone();
+    }
+    let is_break = |byte: u8| byte == b'\n' || byte == b'\r';
+    let mut flat: Vec<u8> = inside.iter().map(|byte| if is_break(*byte) { b' ' } else { *byte }).collect();
+    flat.extend_from_slice(&line[inside.len()..]);
+    flat.into()
 }
 
 /// Reads a message of a client.
@@ -238,6 +253,15 @@ mod tests {
         assert_eq!(code(r#"{"id":1,"method":7}"#), INVALID_REQUEST);
         assert_eq!(code(r#"{"id":1,"method":"ping","method":"tools/call"}"#), INVALID_REQUEST);
         assert_eq!(code(r#"{"id":1,"Method":"tools/call"}"#), INVALID_REQUEST);
+        assert_eq!(code("{\"id\":1,\"method\":\"tools/call\",\"param\u{17f}\":{}}"), INVALID_REQUEST);
+    }
+
+    #[test]
+    fn a_message_is_one_line_for_every_reader() {
+        let flat = |text: &'static str| super::flat(&bytes::Bytes::from(text));
+        assert_eq!(flat("{\"a\":\r{\n}}\r\n"), "{\"a\": { }}\r\n");
+        assert_eq!(flat("{}\n"), "{}\n");
+        assert_eq!(flat("{\r}"), "{ }");
     }
 
     #[test]

@@ -27,6 +27,10 @@ use crate::command::child::PassedSignals;
 
 /// Between a signal and the final stop of a server that does not heed it.
 const STOP_GRACE: Duration = Duration::from_secs(5);
+/// Between the polite and the final stop of what a server that has ended left behind.
+const GROUP_GRACE: Duration = Duration::from_secs(1);
+/// Between two looks at whether it is gone.
+const GROUP_LOOK: Duration = Duration::from_millis(10);
 /// How long the last answers may take to be written once the server has ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -99,9 +103,22 @@ impl Server {
                     continue;
                 }
             };
-            // What it left behind in its group must not outlive it, nor us.
-            self.signal(Signal::SIGTERM);
+            end_group(self.group).await;
             return Ok(status);
+        }
+    }
+}
+
+/// What a server left behind in its group must not outlive it, nor us.
+async fn end_group(group: Option<Pid>) {
+    let Some(group) = group else { return };
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        let deadline = tokio::time::Instant::now() + GROUP_GRACE;
+        // Where nobody is left there is nothing to do.
+        let _ = killpg(group, signal);
+        // Without a signal this only asks whether anybody is left.
+        while killpg(group, None).is_ok() && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(GROUP_LOOK).await;
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::oneshot;
 
 use super::frames::{Frame, Frames, content};
-use super::link::{Boxed, Client, Link, OwnIds, Reply};
+use super::link::{Addressee, Boxed, Client, Link, OwnIds, Reply};
 use super::message;
 use super::session::{Next, Session};
 
@@ -23,9 +23,17 @@ pub type Output = Box<dyn AsyncWrite + Send + Unpin>;
 /// Messages are collected up to this size before they are written.
 const COLLECT: usize = 64 * 1024;
 
-/// Writes whole messages.
+/// Writes whole messages, one after the other. Whoever stops waiting half-way leaves the rest to the next: half a message
+/// would spoil all that follow.
 pub struct Outlet {
-    to: tokio::sync::Mutex<Option<Output>>,
+    to: tokio::sync::Mutex<Writing>,
+}
+
+struct Writing {
+    to: Option<Output>,
+    /// The message that is being written, and how far it has come.
+    message: Bytes,
+    written: usize,
 }
 
 /// How much of a message was written.
@@ -39,31 +47,39 @@ enum Written {
 impl Outlet {
     /// Writes to this.
     pub fn new(to: Output) -> Self {
-        Self { to: tokio::sync::Mutex::new(Some(to)) }
+        Self { to: tokio::sync::Mutex::new(Writing { to: Some(to), message: Bytes::new(), written: 0 }) }
     }
 
     /// No more: the reader sees the end.
     pub async fn close(&self) {
-        *self.to.lock().await = None;
+        self.to.lock().await.to = None;
     }
 
-    async fn write(&self, bytes: &[u8]) -> Written {
-        let mut to = self.to.lock().await;
-        let Some(writer) = to.as_mut() else {
-            return Written::TooLittle(io::Error::new(io::ErrorKind::BrokenPipe, "it is closed"));
-        };
-        let mut written = 0;
-        while written < bytes.len() {
-            match writer.write(&bytes[written..]).await {
-                Ok(0) => return short(bytes, written, io::ErrorKind::WriteZero.into()),
-                Ok(count) => written += count,
-                Err(error) => return short(bytes, written, error),
+    async fn write(&self, message: Bytes) -> Written {
+        let mut writing = self.to.lock().await;
+        // What an earlier one left; that it failed is seen again with ours.
+        let _ = writing.finish().await;
+        (writing.message, writing.written) = (message, 0);
+        let done = writing.finish().await;
+        let (message, written) = (std::mem::take(&mut writing.message), writing.written);
+        match done {
+            Ok(()) => Written::All,
+            Err(error) => short(&message, written, error),
+        }
+    }
+}
+
+impl Writing {
+    async fn finish(&mut self) -> io::Result<()> {
+        let closed = || io::Error::new(io::ErrorKind::BrokenPipe, "it is closed");
+        let writer = self.to.as_mut().ok_or_else(closed)?;
+        while self.written < self.message.len() {
+            match writer.write(&self.message[self.written..]).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => self.written += count,
             }
         }
-        match writer.flush().await {
-            Ok(()) => Written::All,
-            Err(_) => Written::Enough,
-        }
+        writer.flush().await
     }
 }
 
@@ -75,7 +91,7 @@ fn short(bytes: &[u8], written: usize, error: io::Error) -> Written {
 impl Client for Outlet {
     fn send(&self, line: Bytes) -> Boxed<'_, ()> {
         Box::pin(async move {
-            self.write(&line).await;
+            self.write(line).await;
         })
     }
 }
@@ -150,7 +166,7 @@ impl Link for StdioLink {
     fn pass(&self, line: Bytes) -> Boxed<'_, ()> {
         // A server that went away is noticed where it is read from.
         Box::pin(async move {
-            self.to.write(&line).await;
+            self.to.write(line).await;
         })
     }
 
@@ -161,7 +177,7 @@ impl Link for StdioLink {
                 Err(why) => return Reply::NotSent(why),
             };
             let _expected = Expected(self, &id);
-            if let Written::TooLittle(error) = self.to.write(&line).await {
+            if let Written::TooLittle(error) = self.to.write(line.into()).await {
                 return Reply::NotSent(format!("the server does not read: {error}"));
             }
             match answer.await {
@@ -195,6 +211,7 @@ pub async fn pump_client(frames: &mut Frames<Input>, session: &Arc<Session>) -> 
             }
             Frame::Line(line) if content(&line).is_empty() => {}
             Frame::Line(line) => {
+                let line = message::flat(&line);
                 let next = session.on_client(&line).await;
                 if next == Next::Pass {
                     collected.extend_from_slice(&line);
@@ -237,8 +254,11 @@ pub async fn pump_server(from: Input, ids: &OwnIds, link: &StdioLink, session: &
             None => return link.end("the server ended before it answered"),
             Some(Frame::TooLong { head, tail }) => too_long(&head, &tail, ids, link, session).await,
             Some(Frame::Line(line)) => match ids.answered_by(&line) {
-                Some(id) => link.answer(&id, Ok(line)),
-                None => {
+                Addressee::Us(id) => link.answer(&id, Ok(line)),
+                Addressee::Unreadable(id) => {
+                    link.answer(&id, Err("the server's answer cannot be read".into()))
+                }
+                Addressee::Client => {
                     session.on_server(&line);
                     if line.len() >= COLLECT {
                         session.client.send(std::mem::take(&mut collected).into()).await;
@@ -254,10 +274,11 @@ pub async fn pump_server(from: Input, ids: &OwnIds, link: &StdioLink, session: &
 
 async fn too_long(head: &[u8], tail: &[u8], ids: &OwnIds, link: &StdioLink, session: &Session) {
     let why = "the server's answer is longer than allowed (--max-message)";
-    let Some(id) = message::id_of_cut(head, tail) else { return };
-    match ids.is_own(&id) {
-        Some(own) => link.answer(&own, Err(why.to_owned())),
-        None => session.client.send(message::error(&id, -32603, why).into()).await,
+    if let Some(own) = ids.somewhere_in(head).or_else(|| ids.somewhere_in(tail)) {
+        return link.answer(&own, Err(why.to_owned()));
+    }
+    if let Some(id) = message::id_of_cut(head, tail) {
+        session.client.send(message::error(&id, -32603, why).into()).await;
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use oncely::policy_file::{Advertise, DryRun, ToolPolicy};
 use oncely_core::Kind;
+use tokio::time::Instant;
 
 use super::json::{self, Members};
 
@@ -13,11 +15,84 @@ pub const KEY_ARGUMENT: &str = "idempotency_key";
 /// The argument that asks what would happen.
 pub const DRY_RUN_ARGUMENT: &str = "dry_run";
 /// Most tools that are remembered of one server.
-const TOOLS_MAX: usize = 10_000;
+pub const TOOLS_MAX: usize = 10_000;
+/// A server that did not list its tools is not asked again for this long: others wait meanwhile.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// First words of names by which tools say that they only read.
 const READING_WORDS: [&str; 12] = [
     "get", "list", "read", "search", "query", "describe", "find", "fetch", "show", "view", "count", "lookup",
+];
+/// Words that say nothing when they stand alone: `query` may be an INSERT, `fetch` a POST.
+const NOT_ALONE: [&str; 2] = ["query", "fetch"];
+/// Words of acting: a name that holds one of them is not taken for that of a read, whatever it starts with.
+const ACTING_WORDS: [&str; 66] = [
+    "ack",
+    "acknowledge",
+    "add",
+    "and",
+    "append",
+    "apply",
+    "approve",
+    "archive",
+    "buy",
+    "call",
+    "cancel",
+    "charge",
+    "claim",
+    "clear",
+    "close",
+    "commit",
+    "consume",
+    "create",
+    "delete",
+    "deploy",
+    "dequeue",
+    "edit",
+    "enqueue",
+    "exec",
+    "execute",
+    "increment",
+    "insert",
+    "invoke",
+    "lock",
+    "mark",
+    "merge",
+    "modify",
+    "move",
+    "mutate",
+    "next",
+    "or",
+    "patch",
+    "pay",
+    "pop",
+    "post",
+    "publish",
+    "purchase",
+    "put",
+    "refund",
+    "remove",
+    "rename",
+    "replace",
+    "reserve",
+    "reset",
+    "run",
+    "sale",
+    "sell",
+    "send",
+    "set",
+    "start",
+    "stop",
+    "submit",
+    "take",
+    "transfer",
+    "trigger",
+    "unlock",
+    "update",
+    "upload",
+    "upsert",
+    "withdraw",
+    "write",
 ];
 
 /// What a server says of one of its tools.
@@ -85,23 +160,43 @@ impl Why {
     }
 }
 
-/// Whether a tool reads or writes, and why: the policy file first, then the server's own hint, then the name.
-pub fn kind_of(name: &str, stated: Option<Kind>, read_only: Option<bool>) -> (Kind, Why) {
-    match (stated, read_only) {
+/// Whether a tool reads or writes, and why: the policy file first, then the server's own hint, then the name. A tool that
+/// the server has not listed to us writes, whatever its name says.
+pub fn kind_of(name: &str, stated: Option<Kind>, listed: Option<&Tool>) -> (Kind, Why) {
+    match (stated, listed.map(|tool| tool.read_only)) {
         (Some(kind), _) => (kind, Why::Policy),
-        (None, Some(true)) => (Kind::Read, Why::Annotation),
-        (None, Some(false)) => (Kind::Write, Why::Annotation),
-        (None, None) if is_named_like_a_read(name) => (Kind::Read, Why::Name),
-        (None, None) => (Kind::Write, Why::Default),
+        (None, Some(Some(true))) => (Kind::Read, Why::Annotation),
+        (None, Some(Some(false))) => (Kind::Write, Why::Annotation),
+        (None, Some(None)) if is_named_like_a_read(name) => (Kind::Read, Why::Name),
+        (None, Some(None) | None) => (Kind::Write, Why::Default),
     }
 }
 
-/// Whether the first word of a name (`get_user`, `list-files`, `searchIssues`) is one of reading.
+/// Whether a name (`get_user`, `list-files`, `searchIssues`) starts with a word of reading and holds none of acting.
 fn is_named_like_a_read(name: &str) -> bool {
-    let end = name.char_indices().skip(1).find(|(_, c)| !c.is_ascii_lowercase());
-    let Some((end, _)) = end else { return READING_WORDS.contains(&name) };
-    let does_more = name.to_ascii_lowercase().replace('-', "_").contains("_and_");
-    READING_WORDS.contains(&name[..end].to_ascii_lowercase().as_str()) && !does_more
+    let words = words(name);
+    let Some(first) = words.first().map(String::as_str) else { return false };
+    let alone = words.len() == 1 && NOT_ALONE.contains(&first);
+    READING_WORDS.contains(&first)
+        && !alone
+        && words.iter().all(|word| !ACTING_WORDS.contains(&word.as_str()))
+}
+
+/// The words of a name, lower case: split where it is not a letter or digit, and before capitals.
+fn words(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut before = ' ';
+    for c in name.chars() {
+        let begins = !before.is_alphanumeric() || (c.is_uppercase() && !before.is_uppercase());
+        if c.is_alphanumeric() {
+            match words.last_mut() {
+                Some(word) if !begins => word.extend(c.to_lowercase()),
+                _ => words.push(c.to_lowercase().collect()),
+            }
+        }
+        before = c;
+    }
+    words
 }
 
 /// The arguments that we add to a tool.
@@ -114,11 +209,11 @@ pub struct Added {
 }
 
 impl Added {
-    /// What is added to a write tool.
+    /// What is added to a write tool. Of one that was never listed nothing is known: whatever it gets is its own.
     pub fn to(tool: Option<&Tool>, policy: &ToolPolicy) -> Self {
         Self {
-            key: !tool.is_some_and(|tool| tool.has_own_key),
-            dry_run: policy.mcp.dry_run == DryRun::Offered && !tool.is_some_and(|tool| tool.has_own_dry_run),
+            key: tool.is_some_and(|tool| !tool.has_own_key),
+            dry_run: policy.mcp.dry_run == DryRun::Offered && tool.is_some_and(|tool| !tool.has_own_dry_run),
         }
     }
 }
@@ -136,8 +231,12 @@ struct Seen {
     tools: HashMap<String, Arc<Tool>>,
     /// Whether these are all.
     complete: bool,
+    /// Whether there were more than are remembered.
+    dropped: bool,
     /// Grows whenever the server says that they have changed.
     edition: u64,
+    /// When the server last did not answer, and for which edition.
+    failed: Option<(u64, Instant)>,
 }
 
 impl Catalog {
@@ -181,21 +280,37 @@ impl Catalog {
         for tool in tools {
             if seen.tools.len() < TOOLS_MAX || seen.tools.contains_key(&tool.name) {
                 seen.tools.insert(tool.name.clone(), Arc::new(tool));
+            } else {
+                seen.dropped = true;
             }
         }
+    }
+
+    /// Notes that the server did not list its tools.
+    pub fn failed(&self, edition: u64) {
+        self.seen().failed = Some((edition, Instant::now()));
+    }
+
+    /// Whether it makes sense to ask the server: it has not listed all of them, nor just failed to.
+    pub fn is_worth_asking(&self) -> bool {
+        let seen = self.seen();
+        let just_failed =
+            seen.failed.is_some_and(|(edition, at)| edition == seen.edition && at.elapsed() < ASK_AGAIN);
+        !seen.complete && !just_failed
     }
 
     /// Notes that all of this edition have been listed.
     pub fn complete(&self, edition: u64) {
         let mut seen = self.seen();
-        seen.complete |= seen.edition == edition;
+        // Of one that is not remembered nothing may be concluded from its absence.
+        seen.complete |= seen.edition == edition && !seen.dropped;
     }
 
     /// Forgets everything: the server says that its tools have changed.
     pub fn changed(&self) {
         let mut seen = self.seen();
         seen.tools.clear();
-        seen.complete = false;
+        (seen.complete, seen.dropped) = (false, false);
         seen.edition += 1;
     }
 }
@@ -211,7 +326,7 @@ const DRY_RUN_PROPERTY: &str = r#"{"type":"boolean","description":"Optional. If 
 pub fn rewrite(entry: &str, policy: impl FnOnce(&str) -> ToolPolicy) -> Option<String> {
     let tool = Tool::read(entry)?;
     let policy = policy(&tool.name);
-    let (kind, _) = kind_of(&tool.name, policy.stated_kind, tool.read_only);
+    let (kind, _) = kind_of(&tool.name, policy.stated_kind, Some(&tool));
     if kind == Kind::Read {
         return None;
     }
@@ -257,27 +372,74 @@ mod tests {
     use oncely::policy_file::PolicyFile;
     use oncely_core::Kind;
 
-    #[test]
-    fn the_policy_wins_over_the_hint_and_the_hint_over_the_name() {
-        assert_eq!(kind_of("get_x", Some(Kind::Write), Some(true)), (Kind::Write, Why::Policy));
-        assert_eq!(kind_of("charge", None, Some(true)), (Kind::Read, Why::Annotation));
-        assert_eq!(kind_of("get_x", None, Some(false)), (Kind::Write, Why::Annotation));
-        assert_eq!(kind_of("get_x", None, None), (Kind::Read, Why::Name));
-        assert_eq!(kind_of("charge", None, None), (Kind::Write, Why::Default));
+    fn kind(name: &str, stated: Option<Kind>, read_only: Option<bool>) -> (Kind, Why) {
+        let tool = Tool { name: name.into(), read_only, ..Tool::default() };
+        kind_of(name, stated, Some(&tool))
     }
 
     #[test]
-    fn only_the_first_word_of_a_name_counts() {
-        for name in
-            ["get_user", "list-files", "searchIssues", "read_query", "list", "query.run", "describe_table"]
-        {
-            assert_eq!(kind_of(name, None, None).0, Kind::Read, "{name}");
+    fn the_policy_wins_over_the_hint_and_the_hint_over_the_name() {
+        assert_eq!(kind("get_x", Some(Kind::Write), Some(true)), (Kind::Write, Why::Policy));
+        assert_eq!(kind("charge", None, Some(true)), (Kind::Read, Why::Annotation));
+        assert_eq!(kind("get_x", None, Some(false)), (Kind::Write, Why::Annotation));
+        assert_eq!(kind("get_x", None, None), (Kind::Read, Why::Name));
+        assert_eq!(kind("charge", None, None), (Kind::Write, Why::Default));
+        assert_eq!(kind_of("get_x", None, None), (Kind::Write, Why::Default), "never listed");
+        assert_eq!(kind_of("get_x", Some(Kind::Read), None), (Kind::Read, Why::Policy));
+    }
+
+    #[test]
+    fn a_name_is_that_of_a_read_if_it_starts_so_and_says_nothing_else() {
+        for name in [
+            "get_user",
+            "list-files",
+            "searchIssues",
+            "read_query",
+            "list",
+            "query.rows",
+            "describe_table",
+            "GetURL",
+            "lookup/order",
+            "count_rows",
+            "fetch_page",
+            "query_rows",
+        ] {
+            assert_eq!(kind(name, None, None).0, Kind::Read, "{name}");
         }
-        for name in
-            ["getaway", "budget_get", "listen_in", "create_list", "", "é", "read_and_delete", "get-and-set"]
-        {
-            assert_eq!(kind_of(name, None, None).0, Kind::Write, "{name}");
+        for name in [
+            "getaway",
+            "budget_get",
+            "listen_in",
+            "create_list",
+            "",
+            "é",
+            "read_and_delete",
+            "get-and-set",
+            "query",
+            "fetch",
+            "findOneAndUpdate",
+            "findAndModify",
+            "get_or_create_customer",
+            "search_replace",
+            "read_write_query",
+            "list_item_for_sale",
+            "fetch_next_job",
+            "GetOrCreate",
+            "list.delete",
+            "_get",
+        ] {
+            let expected = if name == "_get" { Kind::Read } else { Kind::Write };
+            assert_eq!(kind(name, None, None).0, expected, "{name}");
         }
+    }
+
+    #[test]
+    fn more_tools_than_are_remembered_are_never_all() {
+        let catalog = Catalog::default();
+        let many = (0..=super::TOOLS_MAX).map(|i| Tool { name: format!("t{i}"), ..Tool::default() });
+        catalog.learn(many, 0);
+        catalog.complete(0);
+        assert!(catalog.find("another").is_err());
     }
 
     #[test]
