@@ -30,7 +30,9 @@ pub fn client_line(line: &[u8]) {
             assert_eq!(value["id"], serde_json::from_str::<Value>(&request.id).expect("an id is JSON"));
         }
         Ok(Message::Notification { method, .. }) => {
-            assert!(value.is_none_or(|value| value["method"] == method.as_str() && value.get("id").is_none()));
+            assert!(
+                value.is_none_or(|value| value["method"] == method.as_str() && value.get("id").is_none())
+            );
         }
         Ok(Message::Other) => assert!(value.is_none_or(|value| value.get("method").is_none())),
         Ok(Message::Batch) => {
@@ -72,7 +74,9 @@ pub fn server_line(line: &[u8]) {
     let Ok(text) = std::str::from_utf8(line) else { return };
     if let Some(response) = Response::read(text) {
         let under = response.under("7");
-        assert!(serde_json::from_slice::<Value>(line).is_err() || serde_json::from_slice::<Value>(&under).is_ok());
+        assert!(
+            serde_json::from_slice::<Value>(line).is_err() || serde_json::from_slice::<Value>(&under).is_ok()
+        );
         let policy = PolicyFile::empty().tool("pay").mcp;
         classify::verdict("pay", Effect::Executed, &response, &policy);
     }

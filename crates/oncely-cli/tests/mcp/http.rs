@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::web::{FORMS, Web, call, call_modern, front, open, send, server, start_server};
-use crate::world::{Home, code, script, text};
+use crate::world::{Client, Home, ONCELY, code, script, text};
 
 fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}/mcp")
@@ -25,8 +25,10 @@ fn a_client_on_standard_input_speaks_with_a_server_at_an_address_in_both_eras() 
         let home = Home::new();
         let server = server(&home, form);
         let url = url(server.port);
-        let arguments = ["mcp", "--url", &url, "--header", "Authorization: Bearer s3cret"];
-        let mut client = home.client_of(&arguments, &[]);
+        let arguments = ["mcp", "--url", &url, "--header", "Authorization: Bearer ${TOKEN}"];
+        let mut command = home.command(ONCELY);
+        command.args(arguments).env("TOKEN", "s3cret");
+        let mut client = Client::start(command);
         let answer = client.initialize();
         assert_eq!(answer["result"]["capabilities"]["odd"]["kept"], true);
         for _ in 0..2 {
