@@ -92,8 +92,8 @@ fn kill_mcp(programs: &Programs, arguments: &Arguments) -> Checked<Vec<String>> 
         let directory = tempfile::tempdir()?;
         let outside = Outside::start(programs, directory.path())?;
         let runner = Runner::oncely(programs, &directory.path().join("ledger.db"));
-        let (seed, kills) = (arguments.seed + round, (arguments.count - landed).min(ROUND));
-        let between = mcp_kills::Between::Oncely;
+        let (seed, kills) = (arguments.seed + round, (arguments.count - landed).min(ROUND / 4));
+        let between = if round % 2 == 0 { mcp_kills::Between::Oncely } else { mcp_kills::Between::Listening };
         let plan = mcp_kills::Plan { kills, seed, workers: arguments.workers, between };
         let mut report = mcp_kills::run(programs, &runner, &outside, plan)?;
         landed += report.landed();
