@@ -55,6 +55,32 @@ fn a_client_on_standard_input_speaks_with_a_server_at_an_address_in_both_eras() 
 }
 
 #[test]
+fn a_server_at_an_https_address_is_spoken_to_if_the_system_trusts_it() {
+    let tls = script().with_file_name("tls");
+    let home = Home::new();
+    let mut command = home.command("python3");
+    command.arg(script()).arg("--http").env("CERTIFICATE", tls.join("server.pem"));
+    let server = start_server(command);
+    let client = |trusted: Option<&str>| {
+        let mut command = home.command(ONCELY);
+        command.args(["mcp", "--url", &format!("https://localhost:{}/mcp", server.port)]);
+        if let Some(trusted) = trusted {
+            command.env("SSL_CERT_FILE", tls.join(trusted));
+        }
+        Client::start(command)
+    };
+    let mut trusting = client(Some("ca.pem"));
+    trusting.initialize();
+    assert_eq!(text(&trusting.call("pay", json!({ "amount": 1 })), 0), "paid 1, effect 1");
+    let mut wary = client(None);
+    let refused = wary.request("ping", json!({}));
+    assert!(refused["error"]["message"].as_str().unwrap().contains("certificate"), "{refused}");
+    let refused = wary.call("pay", json!({ "amount": 2 }));
+    assert_eq!(code(&refused), "NOT_SENT");
+    assert_eq!(home.effects(), ["pay 1"]);
+}
+
+#[test]
 fn what_the_server_says_by_itself_and_with_an_answer_reaches_the_client() {
     let home = Home::new();
     let server = server(&home, "sse");
