@@ -3,6 +3,7 @@
 mod append;
 mod bench;
 mod contention;
+mod echo;
 mod ours;
 mod report;
 mod sections;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
     let done = match words.get(1).map(String::as_str) {
         Some("worker") => worker::main(&words[2..]),
+        Some("echo") => echo::serve(),
         _ => measure(Args::parse()),
     };
     match done {

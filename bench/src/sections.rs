@@ -3,6 +3,7 @@
 mod clap;
 mod cli;
 mod growth;
+mod mcp;
 mod million;
 mod peer;
 mod processes;
@@ -22,7 +23,7 @@ use crate::textbook::{Connections, Pattern, Textbook};
 type Section = fn(&mut Bench) -> Result<(Vec<Row>, String)>;
 
 /// All sections, in the order of the documentation.
-pub(crate) const ALL: [(&str, Section); 9] = [
+pub(crate) const ALL: [(&str, Section); 10] = [
     ("throughput", throughput::measure),
     ("million", million::measure),
     ("processes", processes::measure),
@@ -31,6 +32,7 @@ pub(crate) const ALL: [(&str, Section); 9] = [
     ("wake", wake::measure),
     ("cli", cli::measure),
     ("clap", clap::measure),
+    ("mcp", mcp::measure),
     ("growth", growth::measure),
 ];
 

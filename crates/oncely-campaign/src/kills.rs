@@ -263,7 +263,7 @@ fn is_replay(output: &Output) -> bool {
     said(output).contains("oncely: replayed")
 }
 
-fn was_killed(output: &Output) -> bool {
+pub(crate) fn was_killed(output: &Output) -> bool {
     use std::os::unix::process::ExitStatusExt;
     output.status.signal() == Some(Signal::SIGKILL as i32)
 }
@@ -272,7 +272,7 @@ fn said(output: &Output) -> String {
     format!("{}, {:?}", output.status, String::from_utf8_lossy(&output.stderr))
 }
 
-fn children_of(pid: Pid) -> Vec<Pid> {
+pub(crate) fn children_of(pid: Pid) -> Vec<Pid> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let lists =
         threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());

@@ -5,6 +5,7 @@
 //! - [`outside`]: the outside ledger, a process of its own that counts effects per key.
 //! - [`programs`]: where the binaries under test are; [`ledger`]: what a ledger says through its command line.
 //! - [`kills`]: many processes on one ledger, killed at random moments.
+//! - [`mcp_kills`]: MCP clients, proxies and servers, killed at random moments.
 //! - [`syscalls`]: one run, killed or failed at each of its system calls in turn.
 //! - [`cuts`]: power cuts under many writers, on the mounts of [`mounts`].
 //! - [`clock`]: one run whose wall clock is somewhere else.
@@ -16,6 +17,7 @@ pub mod clock;
 pub mod cuts;
 pub mod kills;
 pub mod ledger;
+pub mod mcp_kills;
 pub mod mounts;
 pub mod outside;
 pub mod programs;

@@ -19,6 +19,10 @@ pub struct Programs {
     pub careless: PathBuf,
     /// Writes and acknowledges, for power cuts.
     pub cut_writer: PathBuf,
+    /// An MCP client that makes one call.
+    pub mcp_client: PathBuf,
+    /// An MCP server whose tool reports one effect to the outside ledger.
+    pub mcp_server: PathBuf,
 }
 
 impl Programs {
@@ -58,6 +62,8 @@ fn build() -> Checked<Programs> {
         effect_ledger: there(directory, "effect-ledger")?,
         careless: there(directory, "careless")?,
         cut_writer: there(directory, "cut-writer")?,
+        mcp_client: there(directory, "mcp-client")?,
+        mcp_server: there(directory, "mcp-server")?,
     })
 }
 

@@ -44,6 +44,11 @@ pub struct Global {
 pub enum Command {
     /// Run a command once per intent; replay its result to duplicates
     Run(commands::run::RunArgs),
+    /// Make any MCP server safe to retry: put it behind this
+    Mcp(Box<commands::mcp::McpArgs>),
+    /// Start a server so that it ends with us; used by `oncely mcp`
+    #[command(hide = true)]
+    McpServer(commands::mcp::launch::LaunchArgs),
     /// List what is remembered
     Ls(commands::ls::LsArgs),
     /// Show one record: its state, attempts, audit trail and result

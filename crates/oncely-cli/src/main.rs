@@ -38,6 +38,8 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let done = runtime.block_on(async {
         match cli.command {
             Command::Run(args) => commands::run::run(&global, args).await,
+            Command::Mcp(args) => commands::mcp::run(&global, *args).await,
+            Command::McpServer(args) => commands::mcp::launch::run(&args),
             Command::Ls(args) => commands::ls::run(&global, args).await,
             Command::Show(args) => commands::show::run(&global, args).await,
             Command::Log(args) => commands::log::run(&global, args).await,

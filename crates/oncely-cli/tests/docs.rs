@@ -62,6 +62,11 @@ fn the_page_about_run_can_be_pasted() {
 }
 
 #[test]
+fn the_page_about_mcp_can_be_pasted() {
+    run_page("docs/mcp.md");
+}
+
+#[test]
 fn the_page_about_score_can_be_pasted() {
     run_page("docs/score.md");
 }
@@ -158,6 +163,7 @@ fn the_page_of_limits_names_the_numbers_in_force() {
         ("a file with a request to measure", oncely_score::limits::REQUEST_BYTES_MAX, "bytes"),
         ("files in a sandbox", oncely_score::limits::SANDBOX_FILES_MAX, "files"),
         ("contents of a sandbox", oncely_score::limits::SANDBOX_BYTES_MAX as usize, "bytes"),
+        ("tools remembered of one MCP server", oncely_doors::mcp::tools::TOOLS_MAX, "tools"),
         ("a check command", oncely_doors::command::probe::TIMEOUT.as_secs() as usize, "seconds"),
     ] {
         let row = format!("| {what} | {number} {unit} |");

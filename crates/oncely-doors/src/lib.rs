@@ -2,8 +2,9 @@
 //! here.
 //!
 //! - [`envelope`]: the answer as JSON, the same for every door.
-//! - [`tell`]: answers in words. [`command`]: any command line.
+//! - [`tell`]: answers in words. [`command`]: any command line. [`mcp`]: any MCP server.
 
 pub mod command;
 pub mod envelope;
+pub mod mcp;
 pub mod tell;

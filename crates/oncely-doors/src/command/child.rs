@@ -86,6 +86,11 @@ impl PassedSignals {
         Ok(Self { streams: streams? })
     }
 
+    /// Catches none, for something that is ended otherwise.
+    pub fn none() -> Self {
+        Self { streams: Vec::new() }
+    }
+
     /// The next one.
     pub async fn next(&mut self) -> Signal {
         std::future::poll_fn(|context| {

@@ -1,9 +1,11 @@
-//! Finds processes that outlived their runner: a probe's "it has not happened" means little while they still work.
+//! Finds processes that outlived their runner: a probe's "it has not happened" means little while they still work. A
+//! command carries the token of its attempt; an MCP server serves many, and carries the mark of the process that guards it.
 
 use oncely_core::name::hex;
-use oncely_core::{Owner, Record, State};
+use oncely_core::{DoubtCause, Owner, ProcessId, Record, State};
 
 use super::TOKEN_VARIABLE;
+use crate::mcp::probe::{OWNER_VARIABLE, mark_of};
 
 /// What can be seen of the processes that an attempt started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +24,18 @@ pub fn look(record: &Record, this: &Owner) -> Left {
         State::Running { owner, .. } | State::InDoubt { owner, .. } => &owner.process,
         State::Succeeded { .. } | State::Rejected { .. } => return Left::Nobody,
     };
+    if record.body.name.tool.as_str().starts_with("mcp:") {
+        return match &record.body.state {
+            // Its server answered, or ended: it is not at work on this any more.
+            State::InDoubt { doubt, .. } if doubt.cause == DoubtCause::Reported => Left::Nobody,
+            _ => look_for(owner, this, &format!("{OWNER_VARIABLE}={}", mark_of(owner))),
+        };
+    }
+    look_for(owner, this, &format!("{TOKEN_VARIABLE}={}", hex(&record.body.token.0)))
+}
+
+/// Looks for processes that carry a variable in their environment which a process gave to all that it started.
+fn look_for(owner: &ProcessId, this: &Owner, wanted: &str) -> Left {
     // With the machine's restart everything of before is gone.
     if owner.boot != this.process.boot {
         return Left::Nobody;
@@ -29,7 +43,6 @@ pub fn look(record: &Record, this: &Owner) -> Left {
     if owner.pid_namespace != this.process.pid_namespace {
         return Left::CannotTell;
     }
-    let wanted = format!("{TOKEN_VARIABLE}={}", hex(&record.body.token.0));
     let Ok(processes) = std::fs::read_dir("/proc") else { return Left::CannotTell };
     let found = processes.flatten().find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;

@@ -7,12 +7,13 @@ use oncely_core::select::Selector;
 use oncely_core::{Cost, Effect, Kind, Matching, Policy, Retention, WhenUnknown};
 use toml::de::DeTable;
 
+use super::mcp::{self, McpLayer};
 use super::problem::{Problems, allowed, quote};
 use super::values::{self, Read, Value};
 use super::{CheckCommand, ToolPolicy};
 
 /// The fields of `[defaults]` and of a tool's table, in the order in which they are documented.
-pub(super) const FIELDS: [&str; 17] = [
+pub(super) const FIELDS: [&str; 23] = [
     "kind",
     "effect",
     "key",
@@ -30,6 +31,12 @@ pub(super) const FIELDS: [&str; 17] = [
     "wait_for",
     "require_key",
     "cost",
+    mcp::FIELDS[0],
+    mcp::FIELDS[1],
+    mcp::FIELDS[2],
+    mcp::FIELDS[3],
+    mcp::FIELDS[4],
+    mcp::FIELDS[5],
 ];
 
 /// What every write tool should say for itself.
@@ -55,6 +62,7 @@ pub(super) struct Layer {
     wait_for_ms: Option<u64>,
     require_key: Option<bool>,
     cost: Option<Cost>,
+    mcp: McpLayer,
     /// Where each field is stated.
     stated: BTreeMap<&'static str, usize>,
     /// Fields that are stated, but cannot be read: nothing is concluded from their absence.
@@ -115,7 +123,7 @@ impl Layer {
             "wait_for" => self.wait_for_ms = Some(values::duration(value)?),
             "require_key" => self.require_key = Some(values::boolean(value)?),
             "cost" => self.cost = Some(values::cost(value)?),
-            _ => {}
+            _ => self.mcp.set(field, value)?,
         }
         Ok(())
     }
@@ -153,6 +161,7 @@ impl Layer {
             wait_for_ms: own.wait_for_ms.or(below.wait_for_ms),
             require_key: own.require_key.or(below.require_key),
             cost: own.cost.or(below.cost),
+            mcp: own.mcp.over(below.mcp),
             stated: below.stated.into_iter().chain(own.stated).collect(),
             bad: below.bad.into_iter().chain(own.bad).collect(),
         }
@@ -193,6 +202,8 @@ impl Layer {
             policy: self.policy(),
             check: self.check.clone(),
             rejected_on: self.rejected_on.clone(),
+            stated_kind: self.kind,
+            mcp: self.mcp.policy(),
             declared,
             left_out: EXPECTED_OF_A_TOOL.into_iter().filter(|f| !self.stated.contains_key(f)).collect(),
             line,

@@ -26,6 +26,12 @@
 //! wait_for = "30s"
 //! require_key = true
 //! cost = { amount = 0.30, unit = "USD" }
+//! is_error = "unknown"                        # MCP: unknown | rejected: what a result marked as an error proves
+//! rejected_when = ["Insufficient funds*"]     # MCP: error texts that prove that nothing happened
+//! annotate = "text"                           # MCP: text | meta | off: how a replay says that it is one
+//! forward_cancel = false                      # MCP: pass a client's cancellation of a write on
+//! dry_run = true                              # MCP: offer a dry_run argument
+//! advertise_idempotent = false                # MCP: list the tool with idempotentHint: true
 //! ```
 //!
 //! Which table a tool gets: its exact name wins, then the matching glob with the most literal characters. Two globs
@@ -48,6 +54,7 @@
 //! ```
 
 mod layer;
+mod mcp;
 mod pattern;
 mod problem;
 mod read;
@@ -62,9 +69,10 @@ use std::io::Read as _;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use oncely_core::Policy;
+use oncely_core::{Kind, Policy};
 
 use self::layer::Layer;
+pub use self::mcp::{Advertise, Annotate, DryRun, ForwardCancel, IsError, McpPolicy, TextPattern};
 use self::pattern::Pattern;
 use self::problem::Lines;
 pub use self::problem::{PolicyFileError, Problem};
@@ -74,6 +82,8 @@ pub use self::units::{format_duration, parse_duration, parse_exit_codes};
 pub const FILE_NAME: &str = "oncely.toml";
 /// Largest policy file, in bytes.
 pub const FILE_BYTES_MAX: usize = 1024 * 1024;
+/// What the names of tools of MCP servers start with.
+const MCP_PREFIX: &str = "mcp:";
 /// Most tools that one policy file may declare.
 pub const TOOLS_MAX: usize = 1_000;
 
@@ -101,6 +111,10 @@ pub struct ToolPolicy {
     pub check: Option<CheckCommand>,
     /// Exit codes that prove that nothing happened, in place of the conventional ones; `None` where none are stated.
     pub rejected_on: Option<Vec<RangeInclusive<u8>>>,
+    /// Whether it changes anything, where the file says so; a door may know better than the default.
+    pub stated_kind: Option<Kind>,
+    /// What holds at the MCP door.
+    pub mcp: McpPolicy,
     /// The name or glob of the table that declares the tool; `None` where only the defaults apply.
     pub declared: Option<String>,
     /// Which of `idempotent`, `max_retries` and `when_unknown` are stated neither for the tool nor in the defaults.
@@ -171,9 +185,15 @@ impl PolicyFile {
     }
 
     /// What applies to a tool; the defaults, if no table declares it.
+    ///
+    /// A tool of an MCP server, `mcp:server/tool`, may also be declared by the name that the server gives it, `tool`.
     pub fn tool(&self, name: &str) -> ToolPolicy {
-        let glob = || self.globs.iter().copied().find(|at| self.tools[*at].0.matches(name));
-        let at = self.exact.get(name).copied().or_else(glob);
+        let bare = name.strip_prefix(MCP_PREFIX).and_then(|rest| Some(rest.split_once('/')?.1));
+        let fits =
+            |pattern: &Pattern| pattern.matches(name) || bare.is_some_and(|bare| pattern.matches(bare));
+        let exact = || self.exact.get(name).or_else(|| self.exact.get(bare?)).copied();
+        let glob = || self.globs.iter().copied().find(|at| fits(&self.tools[*at].0));
+        let at = exact().or_else(glob);
         at.map_or(&self.defaults, |at| &self.tools[at].1).clone()
     }
 
@@ -186,7 +206,11 @@ impl PolicyFile {
     fn assemble(header: Header, defaults: &Layer, tools: Vec<(Pattern, ToolPolicy)>) -> Self {
         let (exact, mut globs): (Vec<usize>, Vec<usize>) =
             (0..tools.len()).partition(|at| tools[*at].0.is_exact());
-        globs.sort_by_key(|at| std::cmp::Reverse(tools[*at].0.literal_chars()));
+        // Of two that are equally close, one by a tool's full name and one by its bare one, the full name wins.
+        globs.sort_by_key(|at| {
+            let pattern = &tools[*at].0;
+            (std::cmp::Reverse(pattern.literal_chars()), !pattern.as_str().starts_with(MCP_PREFIX))
+        });
         Self {
             store: header.store,
             namespace: header.namespace,

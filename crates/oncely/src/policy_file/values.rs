@@ -139,6 +139,11 @@ pub(super) fn selectors(value: &Value<'_>) -> Read<Vec<Selector>> {
     })
 }
 
+/// A list of texts, none of them empty.
+pub(super) fn texts(value: &Value<'_>, expected: &str) -> Read<Vec<String>> {
+    list(value, expected, text)
+}
+
 /// A list of exit codes and ranges.
 pub(super) fn exit_codes(value: &Value<'_>) -> Read<Vec<RangeInclusive<u8>>> {
     list(value, "a list of exit codes such as [3, 4, \"65-69\"]", |item| match item.get_ref() {

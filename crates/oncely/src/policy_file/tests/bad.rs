@@ -12,7 +12,8 @@ fn check(text: &str, expected: &[&str]) {
 
 const TOOL_FIELDS: &str = "allowed: kind, effect, key, ignore, match, idempotent, forwards_key_for, when_unknown, \
                            check, max_retries, rejected_on, replay_for, remember_for, repeat_after, wait_for, \
-                           require_key, cost";
+                           require_key, cost, is_error, rejected_when, annotate, forward_cancel, dry_run, \
+                           advertise_idempotent";
 
 #[test]
 fn the_first_line_says_what_happened_and_that_nothing_ran() {

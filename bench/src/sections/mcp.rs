@@ -1,0 +1,223 @@
+//! `oncely mcp`: what it adds to a minimal server over stdio.
+
+use crate::bench::{Bench, TURNS};
+use crate::echo::{self, Client, Tool};
+use crate::ours::{self, Style};
+use crate::report::{Row, Target};
+use crate::stats::{Series, Turns, Unit};
+use crate::{Result, append, progress};
+
+/// Calls in flight where throughput is measured.
+const IN_FLIGHT: usize = 64;
+/// Keys that are replayed, in turn.
+const REPLAYED: u64 = 1_000;
+/// Large results before the memory is looked at for the first time, and for the second.
+const LARGE: [u64; 2] = [5, 50];
+
+pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
+    let oncely =
+        bench.oncely.canonicalize().map_err(|e| format!("cannot find {}: {e}", bench.oncely.display()))?;
+    let path = bench.fresh();
+    let mut direct = Client::start(echo::command()?)?;
+    let mut guarded = Client::start(echo::guarded(&oncely, &path)?)?;
+    let replayed = bench.keys();
+    prepare(&mut direct, &mut guarded, replayed)?;
+    let mut seen = Seen::default();
+    for round in 1..=bench.rounds {
+        progress(&format!("MCP calls, round {round} of {}", bench.rounds));
+        seen.push(one_round(bench, &mut direct, &mut guarded, replayed)?);
+    }
+    drop(guarded);
+    bench.remove(&path)?;
+    let mut rows = seen.rows();
+    rows.extend(large(bench, &oncely)?);
+    let how = format!(
+        "One client over stdio, the server answers at once with 1 KiB; calls one after the other except where {IN_FLIGHT} \
+         are in flight. Replays: {REPLAYED} keys in turn. Begin + complete: one caller of the library on a ledger of its own."
+    );
+    Ok((rows, how))
+}
+
+/// Makes the calls that are replayed later, and looks at every kind of answer once: figures of errors are worth nothing.
+fn prepare(direct: &mut Client, guarded: &mut Client, replayed: u64) -> Result<()> {
+    for number in replayed..replayed + REPLAYED {
+        guarded.call(Tool::Write, number)?;
+    }
+    let again = guarded.call(Tool::Write, replayed)?;
+    if again["result"]["_meta"].get("dev.oncely/replayed").is_none() {
+        return Err(format!("this is no replay: {again}").into());
+    }
+    let (with, without) = (guarded.call(Tool::Read, 0)?, direct.call(Tool::Read, 0)?);
+    if with["result"] != without["result"] {
+        return Err(format!("a read is not passed through: {with}").into());
+    }
+    Ok(())
+}
+
+/// The turns of one round, all subjects in turn.
+#[derive(Default)]
+struct Round {
+    read_direct: Turns,
+    read: Turns,
+    replay: Turns,
+    write_direct: Turns,
+    write: Turns,
+    pair: Turns,
+    append: Turns,
+    many_direct: Turns,
+    many: Turns,
+}
+
+fn one_round(bench: &mut Bench, direct: &mut Client, guarded: &mut Client, replayed: u64) -> Result<Round> {
+    let turn = bench.turn();
+    let (mut fresh, mut at) = (bench.keys(), 0);
+    let mut next = move || {
+        fresh += 1;
+        fresh
+    };
+    let mut again = move || {
+        at = (at + 1) % REPLAYED;
+        replayed + at
+    };
+    let (ledger, appended, pairs) = (bench.fresh(), bench.fresh(), bench.keys());
+    let library = bench.runtime.block_on(ours::open(&ledger))?;
+    let mut round = Round::default();
+    for number in 0..TURNS {
+        round.read_direct.push(direct.calls(Tool::Read, 1, turn, &mut next)?);
+        round.read.push(guarded.calls(Tool::Read, 1, turn, &mut next)?);
+        round.replay.push(guarded.calls(Tool::Write, 1, turn, &mut again)?);
+        round.write_direct.push(direct.calls(Tool::Write, 1, turn, &mut next)?);
+        round.write.push(guarded.calls(Tool::Write, 1, turn, &mut next)?);
+        let first = pairs + (u64::from(number) << 32);
+        round.pair.push(bench.runtime.block_on(ours::closed_loop(
+            &library,
+            Style::BeginComplete,
+            1,
+            turn,
+            first,
+        ))?);
+        round.append.push(append::run(&appended, turn)?);
+        round.many_direct.push(direct.calls(Tool::Read, IN_FLIGHT, turn, &mut next)?);
+        round.many.push(guarded.calls(Tool::Read, IN_FLIGHT, turn, &mut next)?);
+    }
+    drop(library);
+    bench.remove(&ledger)?;
+    bench.remove(&appended)?;
+    Ok(round)
+}
+
+/// Medians of latencies and rates, round by round.
+#[derive(Default)]
+struct Seen {
+    read_direct: Series,
+    read: Series,
+    replay: Series,
+    write_direct: Series,
+    write: Series,
+    pair: Series,
+    append: Series,
+    many_direct: Series,
+    many: Series,
+}
+
+impl Seen {
+    fn push(&mut self, round: Round) {
+        self.read_direct.push(round.read_direct.p50());
+        self.read.push(round.read.p50());
+        self.replay.push(round.replay.p50());
+        self.write_direct.push(round.write_direct.p50());
+        self.write.push(round.write.p50());
+        self.pair.push(round.pair.p50());
+        self.append.push(round.append.p50());
+        self.many_direct.push(round.many_direct.rate());
+        self.many.push(round.many.rate());
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let read_more = self.read.less(&self.read_direct);
+        let faster = |baseline: &Series| baseline.over(&self.replay);
+        let write_more = self.write.less(&self.pair);
+        let kept = self.many.over(&self.many_direct);
+        vec![
+            Row::new("a read through `oncely mcp`, p50", &self.read, Unit::Time)
+                .against("the server itself", &self.read_direct, Unit::Time)
+                .ratio(&read_more, Unit::Time)
+                .target(Target::AtMost(60e-6, Unit::Time), &read_more),
+            Row::new(
+                "a replayed write, p50: times faster than a read through `oncely mcp`",
+                &self.replay,
+                Unit::Time,
+            )
+            .against("asking the server through `oncely mcp`", &self.read, Unit::Time)
+            .ratio(&faster(&self.read), Unit::Times)
+            .target(Target::AtLeast(1.0, Unit::Times), &faster(&self.read)),
+            Row::new("a replayed write, p50: times faster than the server itself", &self.replay, Unit::Time)
+                .against("asking the server without it", &self.write_direct, Unit::Time)
+                .ratio(&faster(&self.write_direct), Unit::Times)
+                .target(Target::AtLeast(1.0, Unit::Times), &faster(&self.write_direct)),
+            Row::new("a fresh write, p50: more than its two durable writes", &self.write, Unit::Time)
+                .against("begin + complete", &self.pair, Unit::Time)
+                .ratio(&write_more, Unit::Time)
+                .target(Target::AtMost(150e-6, Unit::Time), &write_more),
+            Row::new("a fresh write, p50: more than two bare appends", &self.write, Unit::Time)
+                .against("two appends of 4 KiB with fdatasync", &self.append, Unit::Time)
+                .ratio(&self.write.less(&self.append), Unit::Time),
+            Row::new(format!("reads, {IN_FLIGHT} in flight"), &self.many, Unit::PerSecond)
+                .against("the server itself", &self.many_direct, Unit::PerSecond)
+                .ratio(&kept, Unit::Times)
+                .target(Target::AtLeast(0.8, Unit::Times), &kept),
+        ]
+    }
+}
+
+/// Results of 10 MB: how long they take, and what the proxy's memory comes to.
+fn large(bench: &mut Bench, oncely: &std::path::Path) -> Result<Vec<Row>> {
+    let [mut took_direct, mut took, mut few, mut many, mut idle]: [Series; 5] = Default::default();
+    for round in 1..=bench.rounds {
+        progress(&format!("results of 10 MB, round {round} of {}", bench.rounds));
+        let path = bench.fresh();
+        let mut direct = Client::start(echo::command()?)?;
+        let mut guarded = Client::start(echo::guarded(oncely, &path)?)?;
+        guarded.call(Tool::Read, 0)?;
+        idle.push(guarded.peak_memory()?);
+        let mut asked = 0;
+        for (until, peak) in LARGE.into_iter().zip([&mut few, &mut many]) {
+            let (mut without, mut with) = (Vec::new(), Vec::new());
+            while asked < until {
+                asked += 1;
+                for (client, times) in [(&mut direct, &mut without), (&mut guarded, &mut with)] {
+                    let sample =
+                        client.calls(Tool::ReadLarge, 1, std::time::Duration::from_nanos(1), || asked)?;
+                    times.push(sample.p50);
+                }
+            }
+            peak.push(guarded.peak_memory()?);
+            if until == LARGE[1] {
+                took_direct.push(without.into_iter().collect::<Series>().median());
+                took.push(with.into_iter().collect::<Series>().median());
+            }
+        }
+        drop(guarded);
+        bench.remove(&path)?;
+    }
+    let growth = many.over(&few);
+    Ok(vec![
+        Row::new("a read of 10 MB, p50", &took, Unit::Time)
+            .against("the server itself", &took_direct, Unit::Time)
+            .ratio(&took.over(&took_direct), Unit::Times),
+        Row::new(
+            format!("peak memory of `oncely mcp` after {} results of 10 MB", LARGE[0]),
+            &few,
+            Unit::Megabytes,
+        )
+        .against("before the first", &idle, Unit::Megabytes),
+        Row::new(
+            format!("peak memory of `oncely mcp` after {} results of 10 MB", LARGE[1]),
+            &many,
+            Unit::Megabytes,
+        )
+        .against(&format!("after {}", LARGE[0]), &few, Unit::Megabytes)
+        .ratio(&growth, Unit::Times)
+        .target(Target::AtMost(1.1, Unit::Times), &growth),
+    ])
+}

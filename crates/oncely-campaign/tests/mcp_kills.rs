@@ -1,0 +1,53 @@
+//! `kill -9` of MCP clients, proxies and servers at random moments; and a client that retries without `oncely mcp`,
+//! which the same harness must catch.
+#![allow(clippy::print_stdout, reason = "seeds and figures")]
+
+use oncely_campaign::Checked;
+use oncely_campaign::ledger::Runner;
+use oncely_campaign::mcp_kills::{Between, Phase, Plan, Report, Victim, run};
+use oncely_campaign::outside::Outside;
+use oncely_campaign::programs::Programs;
+
+const PLAN: Plan = Plan { kills: 240, seed: 20_260_728, workers: 4, between: Between::Oncely };
+
+fn campaign(plan: Plan) -> Checked<Report> {
+    let programs = Programs::find()?;
+    let directory = tempfile::tempdir()?;
+    let outside = Outside::start(&programs, directory.path())?;
+    let runner = Runner::oncely(&programs, &directory.path().join("ledger.db"));
+    let report = run(&programs, &runner, &outside, plan)?;
+    println!("seed {}: {report:#?}", plan.seed);
+    Ok(report)
+}
+
+fn assert_kept(report: &Report, kills: u64) {
+    assert!(report.broken.is_empty(), "{:#?}", report.broken);
+    assert!(report.landed() >= kills, "only {} kills landed", report.landed());
+    assert_eq!(report.double_effects, 0);
+    for victim in [Victim::Client, Victim::Proxy, Victim::Server] {
+        assert!(report.victims.get(&victim).is_some_and(|n| *n >= 10), "too few kills of the {victim:?}");
+    }
+    // A campaign whose kills all land in one place proves little.
+    for phase in [Phase::BeforeTheClaim, Phase::BeforeTheEffect, Phase::AfterTheEffect, Phase::Ended] {
+        assert!(report.kills.get(&phase).is_some_and(|n| *n > 0), "no kill landed {phase:?}");
+    }
+    assert!(report.in_doubt_with_effect > 0 && report.in_doubt_with_effect < report.in_doubt);
+    assert!(report.compared > 20);
+}
+
+#[test]
+fn no_kill_of_client_proxy_or_server_makes_an_effect_happen_twice_or_be_forgotten() {
+    assert_kept(&campaign(PLAN).unwrap(), PLAN.kills);
+}
+
+#[test]
+fn no_kill_makes_an_effect_happen_twice_or_be_forgotten_where_the_client_speaks_http() {
+    let plan = Plan { kills: 120, between: Between::Listening, ..PLAN };
+    assert_kept(&campaign(plan).unwrap(), plan.kills);
+}
+
+#[test]
+fn a_client_that_retries_without_the_proxy_is_caught() {
+    let report = campaign(Plan { kills: 60, between: Between::Nothing, ..PLAN }).unwrap();
+    assert!(report.double_effects > 0, "the harness is blind");
+}

@@ -1,0 +1,94 @@
+//! `oncely mcp install`: a client's configuration, there and back.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::world::{Home, ONCELY};
+
+const CONFIG: &str = "{\n  // mine\n  \"mcpServers\": {\n    \"pay\": { \"command\": \"npx\", \"args\": [\"-y\", \"x\"], \"env\": {\"A\": \"1\"} },\n    \
+                      \"far\": { \"url\": \"https://x/mcp\" }\n  },\n  \"big\": 12345678901234567890\n}\n";
+
+fn install(home: &Home, arguments: &[&str]) -> Output {
+    home.command(ONCELY).args(["mcp", "install"]).args(arguments).output().unwrap()
+}
+
+#[test]
+fn servers_are_put_behind_oncely_and_taken_out_again_to_the_byte() {
+    let home = Home::new();
+    home.write(".mcp.json", CONFIG);
+    std::fs::set_permissions(home.path(".mcp.json"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let output = install(&home, &["--client", "claude-code", "--yes"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("- npx -y x") && said.contains(" -- npx -y x") && said.contains("far: left"),
+        "{said}"
+    );
+    let after = home.read(".mcp.json");
+    let name =
+        after.split("\"--name\", \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_owned();
+    assert!(name.starts_with("pay-"), "{name}");
+    let wrapped =
+        format!("\"{ONCELY}\", \"args\": [\"mcp\", \"--name\", \"{name}\", \"--\", \"npx\", \"-y\"");
+    let expected = CONFIG.replace("\"npx\", \"args\": [\"-y\"", &wrapped);
+    assert_eq!(after, expected);
+    assert_eq!(home.read(".mcp.json.before-oncely"), CONFIG);
+    for file in [".mcp.json", ".mcp.json.before-oncely"] {
+        assert_eq!(std::fs::metadata(home.path(file)).unwrap().permissions().mode() & 0o777, 0o600, "{file}");
+    }
+    // Again changes nothing.
+    let report = home.oncely(&["mcp", "install", "--client", "claude-code", "--yes", "--json"]);
+    assert_eq!(report[0]["changed"], Value::Array(Vec::new()));
+    assert!(install(&home, &["--client", "claude-code", "--undo", "--yes"]).status.success());
+    assert_eq!(home.read(".mcp.json"), CONFIG);
+}
+
+#[test]
+fn what_was_changed_since_survives_the_way_back() {
+    let home = Home::new();
+    home.write(".mcp.json", CONFIG);
+    install(&home, &["--client", "claude-code", "--yes"]);
+    let since = home.read(".mcp.json").replace("\"A\": \"1\"", "\"A\": \"2\"");
+    home.write(".mcp.json", &since);
+    assert!(install(&home, &["--client", "claude-code", "--undo", "--yes"]).status.success());
+    assert_eq!(home.read(".mcp.json"), CONFIG.replace("\"A\": \"1\"", "\"A\": \"2\""));
+}
+
+#[test]
+fn each_client_is_found_where_it_keeps_its_servers() {
+    for (client, file, field) in [
+        ("claude-code", ".claude.json", "mcpServers"),
+        ("claude-desktop", ".config/Claude/claude_desktop_config.json", "mcpServers"),
+        ("cursor", ".cursor/mcp.json", "mcpServers"),
+        ("vscode", ".vscode/mcp.json", "servers"),
+        ("vscode", ".config/Code/User/mcp.json", "servers"),
+    ] {
+        let home = Home::new();
+        std::fs::create_dir_all(home.path(file).parent().unwrap()).unwrap();
+        home.write(file, &CONFIG.replace("mcpServers", field));
+        let output = install(&home, &["--client", client, "--yes"]);
+        assert!(output.status.success(), "{client}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(home.read(file).contains("\"--\", \"npx\""), "{client}");
+    }
+}
+
+#[test]
+fn without_a_yes_or_a_file_that_can_be_read_nothing_changes() {
+    let home = Home::new();
+    assert_eq!(install(&home, &["--client", "cursor", "--yes"]).status.code(), Some(4));
+    home.write("c.json", CONFIG);
+    let asked = install(&home, &["--client", "cursor", "--file", "c.json"]);
+    assert_eq!(asked.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&asked.stderr).contains("--yes"));
+    assert_eq!(
+        install(&home, &["--client", "cursor", "--file", "c.json", "--server", "no", "--yes"]).status.code(),
+        Some(4)
+    );
+    assert_eq!(home.read("c.json"), CONFIG);
+    home.write("bad.json", "{ \"mcpServers\": ");
+    assert_eq!(install(&home, &["--client", "cursor", "--file", "bad.json", "--yes"]).status.code(), Some(4));
+    assert_eq!(home.read("bad.json"), "{ \"mcpServers\": ");
+    assert!(!home.path("c.json.before-oncely").exists());
+}

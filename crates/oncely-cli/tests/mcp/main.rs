@@ -1,0 +1,20 @@
+//! `oncely mcp` with a small scripted server: every line of its contract, in both eras, over both transports. Effects are
+//! counted in a file that the server appends to.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking"
+)]
+
+mod bad;
+mod ending;
+mod explaining;
+mod guarding;
+mod http;
+mod installing;
+mod passing;
+mod policy;
+mod web;
+mod world;

@@ -1,0 +1,191 @@
+"""A small scripted MCP server for the tests: every effect is a line in the file named by EFFECTS.
+
+Speaks both eras over stdio, and over streamable HTTP with --http. What it got is noted, line by line, in the file named
+by SEEN. Control: FLAGS is a directory in which files are waited for (see `pay` with `until`).
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+
+EFFECTS = os.environ.get("EFFECTS", "/dev/null")
+SEEN = os.environ.get("SEEN")
+FLAGS = os.environ.get("FLAGS", "")
+PAGE = int(os.environ.get("PAGE", "100"))
+
+OUT = threading.Lock()
+
+
+def schema(**properties):
+    return {"type": "object", "properties": {name: {"type": kind} for name, kind in properties.items()}}
+
+
+TOOLS = [
+    {"name": "pay", "description": "Pays.", "inputSchema": schema(amount="number", until="string"),
+     "x-unknown": {"kept": 12345678901234567890}},
+    {"name": "balance", "annotations": {"readOnlyHint": True}, "inputSchema": schema()},
+    {"name": "get_time", "inputSchema": schema()},
+    {"name": "get_paid", "annotations": {"readOnlyHint": False}, "inputSchema": schema()},
+    {"name": "fail", "inputSchema": schema(text="string")},
+    {"name": "rpc_error", "inputSchema": schema(code="integer", text="string")},
+    {"name": "die", "inputSchema": schema()},
+    {"name": "structured", "inputSchema": schema(),
+     "outputSchema": {"type": "object", "properties": {"paid": {"type": "integer"}}, "required": ["paid"]}},
+    {"name": "keyed", "inputSchema": schema(idempotency_key="string", dry_run="boolean")},
+    {"name": "ask", "inputSchema": schema(amount="number")},
+    {"name": "task", "inputSchema": schema()},
+    {"name": "progress", "inputSchema": schema()},
+    {"name": "big", "annotations": {"readOnlyHint": True}, "inputSchema": schema(bytes="integer")},
+    {"name": "change", "annotations": {"readOnlyHint": True}, "inputSchema": schema()},
+    {"name": "sample", "annotations": {"readOnlyHint": True}, "inputSchema": schema()},
+]
+
+
+def effect(text):
+    fd = os.open(EFFECTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.write(fd, (text + "\n").encode())
+    os.fsync(fd)
+    os.close(fd)
+
+
+def seen(text):
+    if SEEN:
+        with open(SEEN, "a") as out:
+            out.write(text if text.endswith("\n") else text + "\n")
+
+
+def wait_for(flag):
+    open(os.path.join(FLAGS, flag + ".reached"), "w").close()
+    while not os.path.exists(os.path.join(FLAGS, flag)):
+        time.sleep(0.005)
+
+
+def text(words, **more):
+    return {"content": [{"type": "text", "text": words}], **more}
+
+
+class Rpc(Exception):
+    pass
+
+
+def call(params, send, modern):
+    name, arguments = params["name"], params.get("arguments") or {}
+    token = (params.get("_meta") or {}).get("progressToken")
+    if name == "pay":
+        if "amount" not in arguments:
+            return text("Input validation error: 'amount' is a required property", isError=True)
+        effect(f"pay {arguments['amount']}")
+        if "until" in arguments:
+            wait_for(arguments["until"])
+        count = sum(1 for _ in open(EFFECTS)) if os.path.exists(EFFECTS) else 0
+        return text(f"paid {arguments['amount']}, effect {count}", _meta={"server/own": 1})
+    if name == "balance":
+        return text(f"{time.monotonic_ns()}")
+    if name == "get_time":
+        return text(f"{time.monotonic_ns()}")
+    if name in ("get_paid", "keyed", "progress"):
+        effect(name + " " + json.dumps(arguments, sort_keys=True))
+        if token is not None:
+            send({"jsonrpc": "2.0", "method": "notifications/progress",
+                  "params": {"progressToken": token, "progress": 0.5, "server/own": True}})
+        return text("done " + json.dumps(arguments, sort_keys=True))
+    if name == "fail":
+        effect("fail")
+        return text(arguments.get("text", "it went wrong"), isError=True)
+    if name == "rpc_error":
+        effect("rpc_error")
+        raise Rpc(arguments.get("code", -32603), arguments.get("text", "internal"))
+    if name == "die":
+        effect("die")
+        os._exit(7)
+    if name == "structured":
+        effect("structured")
+        return {"content": [{"type": "text", "text": '{"paid": 1}'}], "structuredContent": {"paid": 1}}
+    if name == "ask":
+        if "inputResponses" not in params:
+            seen("asked")
+            return {"resultType": "input_required", "requestState": "s1",
+                    "inputRequests": {"sure": {"method": "elicitation/create", "params": {"message": "Sure?"}}}}
+        effect("ask " + json.dumps(params["inputResponses"], sort_keys=True))
+        return {"resultType": "complete", **text("confirmed")}
+    if name == "task":
+        effect("task")
+        return {"resultType": "task", "task": {"taskId": "t-1", "status": "working"}}
+    if name == "big":
+        return text("x" * int(arguments["bytes"]))
+    if name == "change":
+        TOOLS[0]["annotations"] = {"readOnlyHint": True}
+        send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        return text("changed")
+    if name == "sample":
+        send({"jsonrpc": "2.0", "id": "srv-1", "method": "sampling/createMessage", "params": {"n": 1}})
+        return text("sampled")
+    return text(f"Unknown tool: {name}", isError=True)
+
+
+def answer(message, send):
+    method, params = message.get("method"), message.get("params") or {}
+    if method is None or "id" not in message:
+        return None
+    meta = params.get("_meta") or {}
+    modern = "io.modelcontextprotocol/protocolVersion" in meta
+    try:
+        if method == "initialize":
+            result = {"protocolVersion": params.get("protocolVersion", "2025-06-18"),
+                      "capabilities": {"tools": {"listChanged": True}, "odd": {"kept": True}},
+                      "serverInfo": {"name": "scripted", "version": "1"}}
+        elif method == "server/discover":
+            result = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
+                      "serverInfo": {"name": "scripted", "version": "1"}}
+        elif method == "tools/list":
+            start = int(params.get("cursor", "0"))
+            result = {"tools": TOOLS[start:start + PAGE]}
+            if start + PAGE < len(TOOLS):
+                result["nextCursor"] = str(start + PAGE)
+            if modern:
+                result["resultType"] = "complete"
+        elif method == "tools/call":
+            result = call(params, send, modern)
+        elif method == "ping":
+            result = {}
+        else:
+            raise Rpc(-32601, "Method not found")
+        return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+    except Rpc as error:
+        code, words = error.args
+        return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": code, "message": words}}
+
+
+def send_line(message):
+    with OUT:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+
+
+def one(line):
+    result = answer(json.loads(line), send_line)
+    if result is not None:
+        send_line(result)
+
+
+def main():
+    sys.stderr.write("scripted server started\n")
+    sys.stderr.flush()
+    workers = []
+    for line in sys.stdin:
+        seen(line)
+        worker = threading.Thread(target=one, args=(line,), daemon=True)
+        worker.start()
+        workers.append(worker)
+    for worker in workers:
+        worker.join(10)
+
+
+if __name__ == "__main__":
+    if "--http" in sys.argv:
+        import server_http
+        server_http.main(answer, seen)
+    else:
+        main()

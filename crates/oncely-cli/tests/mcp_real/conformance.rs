@@ -1,0 +1,100 @@
+//! The protocol's own conformance suite: with oncely in between, its checks end as they do without.
+//!
+//! The suite wants a server with certain tools. None is published, so there is one in `tests/mcp/servers`, on the Python
+//! SDK; it passes everything that the suite requires of servers. Its tools are all reads in one half of the tests, and
+//! all writes in the other, where every call is guarded.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::software::{installed, script};
+use crate::world::{Server, World, both_ways};
+
+/// What the suite notes of the traffic between its checks.
+const DIARY: [&str; 4] = ["outgoing-request", "incoming-response", "incoming-sse-event", "stream-closed"];
+/// A guarded call whose stream the server closes is awaited by oncely, over as many streams as it takes, and answered
+/// on one stream: the client has nothing to resume.
+const ANSWERED_ON_ONE_STREAM: [&str; 3] = [
+    "server-server-sse-polling server-sse-disconnect-resume ServerDisconnectResume",
+    "server-server-sse-polling server-sse-priming-event ServerSendsPrimingEvent",
+    "server-server-sse-polling server-sse-retry-field ServerSendsRetryField",
+];
+
+/// How the checks of the suite ended, by scenario and check; a check may be made several times.
+type Checks = BTreeMap<String, Vec<String>>;
+
+/// Runs what the suite requires of servers in one version of the specification.
+fn checks(world: &World, url: &str, version: &str) -> Checks {
+    let results = world.path("results");
+    let output = Command::new(world.software.node())
+        .arg(world.software.package("conformance/dist/index.js"))
+        .args(["server", "--url", url, "--requirements", version, "--output-dir"])
+        .arg(&results)
+        .current_dir(world.path(""))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let folders = std::fs::read_dir(&results)
+        .unwrap_or_else(|e| panic!("no results: {e}: {}", String::from_utf8_lossy(&output.stdout)));
+    let mut checks = Checks::new();
+    for folder in folders {
+        let folder = folder.unwrap();
+        let name = folder.file_name().into_string().unwrap();
+        // The folder is called after the scenario and the time.
+        let scenario = &name[..name.len() - "-2026-07-28T12-00-00-000Z".len()];
+        let text = std::fs::read(folder.path().join("checks.json")).unwrap();
+        for check in serde_json::from_slice::<Vec<Value>>(&text).unwrap() {
+            let text = |field: &str| check[field].as_str().unwrap_or_default();
+            if DIARY.contains(&text("id")) {
+                continue;
+            }
+            let name = format!("{scenario} {} {}", text("id"), text("name"));
+            checks.entry(name).or_default().push(text("status").to_owned());
+        }
+    }
+    checks
+}
+
+/// The suite without oncely and with it. Many checks end well if there is no server at all, so the first run must have
+/// as many good ends as are known. `differing` lists the only checks that may end differently, and must.
+fn compare(version: &str, tools: &str, passed_min: usize, differing: &[&str]) {
+    let Some(software) = installed(&format!("conformance {version}, {tools}")) else { return };
+    let [direct, guarded] = both_ways(|way| {
+        let world = World::new(&software);
+        let server = [world.software.modern("python"), script("servers/conformance.py"), tools.to_owned()];
+        let url = world.serve(&server, &[]);
+        let Server::Url(url) = world.through(way, Server::Url(url)) else { panic!("not over HTTP") };
+        checks(&world, &url, version)
+    });
+    let passed = direct.values().flatten().filter(|status| *status == "SUCCESS").count();
+    assert!(passed >= passed_min, "only {passed} checks passed without oncely: {direct:#?}");
+    let mut names: Vec<&String> = direct.keys().chain(guarded.keys()).collect();
+    names.sort();
+    names.dedup();
+    let different: Vec<&String> =
+        names.into_iter().filter(|name| direct.get(*name) != guarded.get(*name)).collect();
+    let shown: Vec<_> = different.iter().map(|name| (name, direct.get(*name), guarded.get(*name))).collect();
+    assert_eq!(different, differing, "without oncely and with it: {shown:#?}");
+}
+
+#[test]
+fn every_check_of_the_conformance_suite_ends_alike_for_reads_in_version_2025_11_25() {
+    compare("2025-11-25", "reads", 84, &[]);
+}
+
+#[test]
+fn every_check_of_the_conformance_suite_ends_alike_for_reads_in_version_2026_07_28() {
+    compare("2026-07-28", "reads", 159, &[]);
+}
+
+#[test]
+fn every_check_but_those_of_resuming_ends_alike_for_writes_in_version_2025_11_25() {
+    compare("2025-11-25", "writes", 84, &ANSWERED_ON_ONE_STREAM);
+}
+
+#[test]
+fn every_check_of_the_conformance_suite_ends_alike_for_writes_in_version_2026_07_28() {
+    compare("2026-07-28", "writes", 159, &[]);
+}

@@ -1,0 +1,296 @@
+//! A `tools/call`: which tool, which key, which payload, and the message that the server gets.
+
+use oncely_core::{Key, NameError};
+
+use super::json::{self, Members};
+use super::message::{self, INVALID_PARAMS, Request, is_lookalike};
+use super::tools::{Added, DRY_RUN_ARGUMENT, KEY_ARGUMENT};
+
+/// Where a client may put a key under `_meta` or beside `arguments`.
+const KEY_SPELLINGS: [&str; 4] =
+    ["dev.oncely/idempotency-key", "idempotencyKey", "idempotency-key", "idempotency_key"];
+/// What a client adds when it repeats a call that asked for input; part of what the call means.
+const INPUT: [&str; 2] = ["inputResponses", "requestState"];
+/// What requests of the era without `initialize` say about themselves start with.
+pub(super) const SELF_DESCRIPTION: &str = "io.modelcontextprotocol/";
+/// Stands in the payload for what is not an argument; holds a character that keeps it apart from arguments.
+const EXTRA: &str = "dev.oncely/";
+
+/// A call of a tool, read.
+#[derive(Debug)]
+pub struct ToolCall<'a> {
+    /// The client's id, as it was written.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    message: Members<'a>,
+    params: Members<'a>,
+}
+
+/// What a call asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The caller's key.
+    pub key: Option<Key>,
+    /// What is fingerprinted.
+    pub payload: Vec<u8>,
+    /// Whether it only wants to know what would happen.
+    pub dry_run: bool,
+    /// The arguments to pass on, where they are not those that came.
+    arguments: Option<String>,
+}
+
+/// Why a call cannot be taken. Nothing ran.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadCall {
+    /// The key is not acceptable.
+    #[error(
+        "{0}; nothing ran. Use 1 to 255 visible ASCII characters, the same for every retry of one intent"
+    )]
+    Key(#[from] NameError),
+    /// The key is not a text.
+    #[error("the idempotency key is not a text; nothing ran")]
+    KeyIsNoText,
+    /// `dry_run` is not a boolean.
+    #[error("dry_run is neither true nor false; nothing ran")]
+    DryRunIsNoBoolean,
+}
+
+impl<'a> ToolCall<'a> {
+    /// Reads the parameters of a `tools/call`; the error is the JSON-RPC answer.
+    pub fn read(request: &'a Request<'_>) -> Result<Self, Vec<u8>> {
+        let bad = |why: &str| message::error(&request.id, INVALID_PARAMS, &format!("{why}; nothing ran"));
+        let params = request.members.get("params").ok_or_else(|| bad("tools/call has no params"))?;
+        let params = Members::parse(params)
+            .map_err(|e| bad(&format!("the params of tools/call cannot be used: {e}")))?;
+        if let Some(name) = params.names().find(|name| is_lookalike(name)) {
+            return Err(bad(&format!("the member {name:?} of params is not spelled right")));
+        }
+        let name = params.text("name").ok_or_else(|| bad("tools/call has no name that is a text"))?;
+        for object in ["arguments", "_meta"] {
+            let raw = params.get(object).unwrap_or("null");
+            if raw != "null"
+                && let Err(e) = Members::parse(raw)
+            {
+                return Err(bad(&format!("the {object} of tools/call cannot be used: {e}")));
+            }
+        }
+        Ok(Self { id: request.id.clone(), name, message: request.members.clone(), params })
+    }
+
+    /// The arguments.
+    pub fn arguments(&self) -> Members<'_> {
+        self.params.object("arguments").unwrap_or_default()
+    }
+
+    /// The call's `_meta`.
+    pub fn meta(&self) -> Members<'_> {
+        self.params.object("_meta").unwrap_or_default()
+    }
+
+    /// The client's progress token, as it was written, if it wants to hear of progress.
+    pub fn progress_token(&self) -> Option<String> {
+        self.meta().get("progressToken").filter(|token| *token != "null").map(str::to_owned)
+    }
+
+    /// What the request says of itself, in the era without `initialize`: as an object to send along with our own.
+    pub fn self_description(&self) -> Option<String> {
+        self_description(&self.meta())
+    }
+
+    /// Works out key, payload and what to pass on.
+    pub fn ask(&self, added: Added) -> Result<Asked, BadCall> {
+        let mut arguments = self.arguments();
+        let argument_key = arguments.get(KEY_ARGUMENT).map(str::to_owned);
+        let key = match self.named_key()? {
+            Some(key) => Some(key),
+            // An argument of the tool's own may hold what is no key of ours; then it is just an argument.
+            None if !added.key => argument_key.and_then(|raw| key_of(&raw).ok().flatten()),
+            None => argument_key.map(|raw| key_of(&raw)).transpose()?.flatten(),
+        };
+        let mut changed = added.key && arguments.remove(KEY_ARGUMENT);
+        let mut dry_run = false;
+        if added.dry_run
+            && let Some(raw) = arguments.get(DRY_RUN_ARGUMENT)
+        {
+            dry_run = match raw {
+                "true" => true,
+                "false" | "null" => false,
+                _ => return Err(BadCall::DryRunIsNoBoolean),
+            };
+            changed |= arguments.remove(DRY_RUN_ARGUMENT);
+        }
+        let rendered = changed.then(|| arguments.render());
+        let payload = self.payload(rendered.as_deref());
+        Ok(Asked { key, payload, dry_run, arguments: rendered })
+    }
+
+    /// A key under `_meta` or beside the arguments.
+    fn named_key(&self) -> Result<Option<Key>, BadCall> {
+        let meta = self.meta();
+        for members in [&meta, &self.params] {
+            for spelling in KEY_SPELLINGS {
+                if let Some(key) = members.get(spelling).map(key_of).transpose()?.flatten() {
+                    return Ok(Some(key));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The arguments, and what else makes it another call: answers to what the server asked, and being a task.
+    fn payload(&self, arguments: Option<&str>) -> Vec<u8> {
+        let there = self.params.get("arguments").filter(|raw| *raw != "null");
+        let arguments = arguments.or(there).unwrap_or("{}");
+        let mut extra = Members::default();
+        for name in INPUT {
+            if let Some(raw) = self.params.get(name) {
+                extra.set(name, json::raw_text(raw.to_owned()));
+            }
+        }
+        if self.params.has("task") {
+            extra.set("task", json::raw(&true));
+        }
+        if extra.names().next().is_none() {
+            return arguments.as_bytes().to_vec();
+        }
+        let mut payload = Members::parse(arguments).unwrap_or_default();
+        payload.set(EXTRA, extra.raw());
+        payload.render().into_bytes()
+    }
+
+    /// The message for the server, under an id of ours.
+    pub fn forward(&self, id: &str, asked: &Asked, downstream_key: Option<&str>) -> Vec<u8> {
+        let mut params = self.params.clone();
+        if let Some(arguments) = &asked.arguments {
+            params.set("arguments", json::raw_text(arguments.clone()));
+        }
+        if let Some(key) = downstream_key {
+            let mut meta = self.meta();
+            meta.set("dev.oncely/downstream-key", json::raw(&key));
+            let meta = meta.raw();
+            params.set("_meta", meta);
+        }
+        let mut message = self.message.clone();
+        message.set("id", json::raw(&id));
+        message.set("params", params.raw());
+        message::line(message.render())
+    }
+}
+
+/// What a request says of itself under `_meta`, in the era without `initialize`.
+pub(super) fn self_description(meta: &Members<'_>) -> Option<String> {
+    let mut described = Members::default();
+    for (name, raw) in meta.iter().filter(|(name, _)| name.starts_with(SELF_DESCRIPTION)) {
+        described.set(name, json::raw_text(raw.to_owned()));
+    }
+    described.names().next().is_some().then(|| described.render())
+}
+
+/// A key as a client wrote it; `null` is none.
+fn key_of(raw: &str) -> Result<Option<Key>, BadCall> {
+    match serde_json::from_str::<Option<String>>(raw) {
+        Ok(text) => Ok(text.as_deref().map(Key::explicit).transpose()?),
+        Err(_) => Err(BadCall::KeyIsNoText),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Asked, BadCall, ToolCall};
+    use crate::mcp::message::{Message, read};
+    use crate::mcp::tools::Added;
+
+    const OURS: Added = Added { key: true, dry_run: true };
+    const OWN: Added = Added { key: false, dry_run: false };
+
+    fn ask(params: &str, added: Added) -> Result<(Asked, String), BadCall> {
+        let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
+        let Ok(Message::Request(request)) = read(line.as_bytes()) else { panic!("{line}") };
+        let call = ToolCall::read(&request).unwrap();
+        let asked = call.ask(added)?;
+        let forwarded = String::from_utf8(call.forward("us-1", &asked, None)).unwrap();
+        Ok((asked, forwarded))
+    }
+
+    fn key(params: &str, added: Added) -> Option<String> {
+        ask(params, added).unwrap().0.key.map(|key| key.as_str().to_owned())
+    }
+
+    #[test]
+    fn a_key_is_found_in_this_order() {
+        let all = r#"{"name":"p","arguments":{"idempotency_key":"d"},"idempotencyKey":"c","_meta":{"idempotency-key":"b","dev.oncely/idempotency-key":"a"}}"#;
+        assert_eq!(key(all, OURS).as_deref(), Some("a"));
+        for spelling in ["dev.oncely/idempotency-key", "idempotencyKey", "idempotency-key", "idempotency_key"]
+        {
+            assert_eq!(
+                key(&format!(r#"{{"name":"p","_meta":{{"{spelling}":"k"}}}}"#), OURS).as_deref(),
+                Some("k")
+            );
+            assert_eq!(key(&format!(r#"{{"name":"p","{spelling}":"k"}}"#), OURS).as_deref(), Some("k"));
+        }
+        assert_eq!(key(r#"{"name":"p","arguments":{"idempotency_key":"d"}}"#, OURS).as_deref(), Some("d"));
+        assert_eq!(key(r#"{"name":"p","arguments":{"idempotency_key":null}}"#, OURS), None);
+        assert_eq!(key(r#"{"name":"p","id":9}"#, OURS), None);
+    }
+
+    #[test]
+    fn our_arguments_are_taken_out_and_the_tools_own_are_kept() {
+        let params = r#"{"name":"p","arguments":{"idempotency_key":"k","a":1.0,"dry_run":true},"x":[1]}"#;
+        let (asked, forwarded) = ask(params, OURS).unwrap();
+        assert!(asked.dry_run);
+        assert_eq!(asked.payload, br#"{"a":1.0}"#);
+        assert_eq!(
+            forwarded,
+            "{\"jsonrpc\":\"2.0\",\"id\":\"us-1\",\"method\":\"tools/call\",\"params\":{\"name\":\"p\",\"arguments\":{\"a\":1.0},\"x\":[1]}}\n"
+        );
+        let (asked, forwarded) = ask(params, OWN).unwrap();
+        assert_eq!((asked.dry_run, asked.key.unwrap().as_str().to_owned()), (false, "k".to_owned()));
+        assert!(forwarded.contains(r#""arguments":{"idempotency_key":"k","a":1.0,"dry_run":true}"#));
+    }
+
+    #[test]
+    fn a_bad_key_is_refused_unless_it_is_an_argument_of_the_tools_own() {
+        let bad = |value: &str| format!(r#"{{"name":"p","arguments":{{"idempotency_key":{value}}}}}"#);
+        for value in ["\"\"", "\"a b\"", "7", "{}"] {
+            assert!(ask(&bad(value), OURS).is_err(), "{value}");
+            assert_eq!(key(&bad(value), OWN), None, "{value}");
+        }
+        let dry = r#"{"name":"p","arguments":{"dry_run":"yes"}}"#;
+        assert_eq!(ask(dry, OURS).unwrap_err(), BadCall::DryRunIsNoBoolean);
+        assert!(ask(dry, OWN).is_ok());
+    }
+
+    #[test]
+    fn answers_to_what_the_server_asked_make_it_another_payload() {
+        let plain = ask(r#"{"name":"p","arguments":{"a":1}}"#, OURS).unwrap().0.payload;
+        let state = ask(r#"{"name":"p","arguments":{"a":1},"requestState":"s"}"#, OURS).unwrap().0.payload;
+        let answer = ask(r#"{"name":"p","arguments":{"a":1},"requestState":"s","inputResponses":{}}"#, OURS);
+        let task = ask(r#"{"name":"p","arguments":{"a":1},"task":{"ttl":5}}"#, OURS).unwrap().0.payload;
+        let all = [plain, state, answer.unwrap().0.payload, task];
+        for (i, a) in all.iter().enumerate() {
+            assert!(all[..i].iter().all(|b| a != b));
+        }
+        assert_eq!(ask(r#"{"name":"p","arguments":null}"#, OURS).unwrap().0.payload, b"{}");
+    }
+
+    #[test]
+    fn a_call_that_cannot_be_read_is_answered_with_invalid_params() {
+        for params in [
+            "null",
+            "[]",
+            "{}",
+            r#"{"name":7}"#,
+            r#"{"name":"p","arguments":[]}"#,
+            r#"{"name":"p","arguments":"x"}"#,
+            r#"{"name":"p","arguments":{"a":1,"a":2}}"#,
+            r#"{"name":"p","Name":"q"}"#,
+            r#"{"name":"p","_meta":3}"#,
+        ] {
+            let line = format!(r#"{{"id":1,"method":"tools/call","params":{params}}}"#);
+            let Ok(Message::Request(request)) = read(line.as_bytes()) else { panic!("{line}") };
+            let answer = ToolCall::read(&request).unwrap_err();
+            assert!(String::from_utf8(answer).unwrap().contains("-32602"), "{params}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What a server's answer to a write proves: that it happened, that it certainly did not, or neither.
+
+use oncely::policy_file::{IsError, McpPolicy};
+use oncely_core::limits::TEXT_BYTES_MAX;
+use oncely_core::{Doubt, DoubtCause, Effect, Failure, Outcome};
+
+use super::json::{self, Members};
+use super::message::{INVALID_PARAMS, METHOD_NOT_FOUND, Response};
+
+/// What an answer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The attempt is over.
+    Ended(Outcome),
+    /// The server asks for more before it acts; the client calls again with it. No outcome.
+    InputRequired,
+}
+
+/// Classifies an answer.
+pub fn verdict(tool: &str, effect: Effect, response: &Response<'_>, policy: &McpPolicy) -> Verdict {
+    if let Some((code, message)) = response.error() {
+        return Verdict::Ended(of_error(code, &message));
+    }
+    let Some(raw) = response.result() else {
+        return Verdict::Ended(Outcome::unknown("the server's answer has neither a result nor an error"));
+    };
+    let result = Members::parse(raw).unwrap_or_default();
+    if result.text("resultType").as_deref() == Some("input_required") {
+        return Verdict::InputRequired;
+    }
+    if result.get("isError") != Some("true") {
+        return Verdict::Ended(Outcome::succeeded(effect, raw.as_bytes()));
+    }
+    let texts = texts(&result);
+    let certain = policy.is_error == IsError::Rejected
+        || texts.iter().any(|text| policy.rejected_when.iter().any(|pattern| pattern.matches(text)))
+        || matches!(texts.as_slice(), [only] if comes_before_the_handler(tool, only));
+    let said = oncely_core::limits::clip_to(texts.join(" "), TEXT_BYTES_MAX / 2);
+    if certain {
+        let failure = Failure::new("TOOL_ERROR", format!("the tool answered with an error: {said}"));
+        return Verdict::Ended(Outcome::Rejected(with_detail(failure, raw)));
+    }
+    let doubt = Doubt::new(
+        DoubtCause::Reported,
+        format!("the tool answered with an error, which does not prove that nothing happened: {said}"),
+    );
+    Verdict::Ended(Outcome::Unknown(with_evidence(doubt, raw)))
+}
+
+fn of_error(code: i64, message: &str) -> Outcome {
+    let known = code == i64::from(METHOD_NOT_FOUND) || code == i64::from(INVALID_PARAMS);
+    // Some SDKs answer so, too, when the *result* of a handler that has run does not fit its schema.
+    let about_the_result =
+        ["output", "structured content"].iter().any(|w| message.to_lowercase().contains(w));
+    if known && !about_the_result {
+        return Outcome::rejected("INVALID_CALL", format!("the server refused the call ({code}): {message}"));
+    }
+    Outcome::unknown(format!(
+        "the server answered with error {code}, which does not prove that nothing happened: {message}"
+    ))
+}
+
+/// Texts that SDKs answer with before the tool itself is entered: the arguments do not fit, there is no such tool. Only
+/// wordings that cannot come from a handler's own errors are taken.
+fn comes_before_the_handler(tool: &str, text: &str) -> bool {
+    // Python: low-level server, and FastMCP.
+    let starts = ["Input validation error: ".to_owned()];
+    let whole = [format!("Unknown tool: {tool}"), format!("Unknown tool: '{tool}'")];
+    // TypeScript: McpServer.
+    let invalid = format!("MCP error -32602: Input validation error: Invalid arguments for tool {tool}: ");
+    let typescript = ["not found", "disabled"].map(|why| format!("MCP error -32602: Tool {tool} {why}"));
+    whole.iter().chain(&typescript).any(|known| text == known)
+        || starts.iter().any(|start| text.starts_with(start))
+        || text.starts_with(&invalid)
+}
+
+/// The texts of a result's content.
+fn texts(result: &Members<'_>) -> Vec<String> {
+    let items = result.get("content").and_then(json::items).unwrap_or_default();
+    items
+        .iter()
+        .filter_map(|item| {
+            let item = Members::parse(item.get()).ok()?;
+            if item.text("type").as_deref() == Some("text") { item.text("text") } else { None }
+        })
+        .collect()
+}
+
+fn with_detail(failure: Failure, raw: &str) -> Failure {
+    if raw.len() <= EVIDENCE_BYTES_MAX { failure.with_detail(raw.as_bytes()) } else { failure }
+}
+
+fn with_evidence(doubt: Doubt, raw: &str) -> Doubt {
+    if raw.len() <= EVIDENCE_BYTES_MAX { doubt.with_evidence(raw.as_bytes()) } else { doubt }
+}
+
+/// Largest answer that is kept as evidence, in bytes.
+const EVIDENCE_BYTES_MAX: usize = 32 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::{Verdict, verdict};
+    use crate::mcp::message::Response;
+    use oncely::policy_file::PolicyFile;
+    use oncely_core::{Effect, Outcome};
+
+    fn word(answer: &str, policy: &str) -> String {
+        let policy = PolicyFile::parse(&format!("[tool.pay]\n{policy}"), "p").unwrap().tool("pay").mcp;
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,{answer}}}"#);
+        match verdict("pay", Effect::Executed, &Response::read(&text).unwrap(), &policy) {
+            Verdict::InputRequired => "input required".into(),
+            Verdict::Ended(Outcome::Succeeded { .. }) => "succeeded".into(),
+            Verdict::Ended(Outcome::Rejected(_)) => "rejected".into(),
+            Verdict::Ended(Outcome::Unknown(_)) => "unknown".into(),
+        }
+    }
+
+    fn is_error(text: &str, policy: &str) -> String {
+        let text = serde_json::Value::from(text);
+        word(&format!(r#""result":{{"content":[{{"type":"text","text":{text}}}],"isError":true}}"#), policy)
+    }
+
+    #[test]
+    fn a_result_is_a_success_and_a_question_is_no_outcome() {
+        assert_eq!(word(r#""result":{"content":[]}"#, ""), "succeeded");
+        assert_eq!(word(r#""result":{"content":[],"isError":false}"#, ""), "succeeded");
+        assert_eq!(word(r#""result":{"resultType":"task","task":{"taskId":"t"}}"#, ""), "succeeded");
+        assert_eq!(
+            word(r#""result":{"resultType":"input_required","inputRequests":{}}"#, ""),
+            "input required"
+        );
+    }
+
+    #[test]
+    fn an_error_of_the_tool_proves_nothing_unless_somebody_says_so() {
+        assert_eq!(is_error("connection reset", ""), "unknown");
+        assert_eq!(is_error("connection reset", "is_error = \"rejected\""), "rejected");
+        let policy = "rejected_when = [\"Insufficient funds*\"]";
+        assert_eq!(is_error("Insufficient funds: 3 EUR", policy), "rejected");
+        assert_eq!(is_error("charged, then: Insufficient funds", policy), "unknown");
+    }
+
+    #[test]
+    fn what_sdks_say_before_they_enter_a_handler_is_a_rejection() {
+        for text in [
+            "Input validation error: 'amount' is a required property",
+            "Unknown tool: pay",
+            "MCP error -32602: Tool pay not found",
+            "MCP error -32602: Input validation error: Invalid arguments for tool pay: [ … ]",
+        ] {
+            assert_eq!(is_error(text, ""), "rejected", "{text}");
+        }
+        for text in [
+            "Output validation error: 'id' is a required property",
+            "MCP error -32602: Output validation error: Invalid structured content for tool pay: []",
+            "Error executing tool pay: 1 validation error for payArguments",
+            "Unknown tool: other",
+            "MCP error -32602: Tool other not found",
+        ] {
+            assert_eq!(is_error(text, ""), "unknown", "{text}");
+        }
+    }
+
+    #[test]
+    fn only_two_protocol_errors_prove_that_nothing_happened() {
+        let error =
+            |code: i64, text: &str| word(&format!(r#""error":{{"code":{code},"message":"{text}"}}"#), "");
+        assert_eq!(error(-32601, "Method not found"), "rejected");
+        assert_eq!(error(-32602, "Invalid arguments"), "rejected");
+        assert_eq!(
+            error(-32602, "Tool pay has an output schema but no structured content was provided"),
+            "unknown"
+        );
+        assert_eq!(error(-32603, "Internal error"), "unknown");
+        assert_eq!(error(0, "Request cancelled"), "unknown");
+        assert_eq!(error(-32001, "Request timed out"), "unknown");
+    }
+}

@@ -1,0 +1,392 @@
+//! The guard: makes a call of the engine out of a `tools/call` that writes, and a tool result out of its answer.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use oncely::policy_file::{ForwardCancel, PolicyFile, ToolPolicy};
+use oncely::{Attempt, Begun, Call, Oncely, Outcome};
+use oncely_core::{Kind, Namespace, Policy, Scope, State, ToolName};
+
+use super::call::{Asked, ToolCall};
+use super::classify::{Verdict, verdict};
+use super::flight::Flight;
+use super::link::{Client, Link, OwnIds, Reply};
+use super::message::{self, Response};
+use super::probe;
+use super::reply::{self, Era, Form, RecordName, Schema};
+use super::tools::{Added, Catalog, NotAsked, Tool, Why, kind_of};
+
+/// How long a caller waits for another's attempt before it hears of progress, and between two such words.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// How long a server may take to answer a call after its cancellation was passed on.
+const CANCEL_GRACE: Duration = Duration::from_secs(5);
+/// Most tools whose rules are kept at hand.
+const RULES_MAX: usize = 10_000;
+/// Who has a record forgotten whose server asked for more input.
+const INPUT_ACTOR: &str = "oncely mcp: the server asked for input";
+
+/// What a guard needs to know.
+pub struct Settings {
+    /// The engine on the ledger.
+    pub engine: Oncely,
+    /// The tenant.
+    pub namespace: Namespace,
+    /// What keys are unique within.
+    pub scope: Scope,
+    /// What tools declare.
+    pub policy: PolicyFile,
+    /// The server's name, the same in every process that guards it.
+    pub server: String,
+    /// What can be seen of a server that may still be at work on a lost call.
+    pub place: probe::Place,
+    /// A command line that starts servers so that they end with us; what follows it is the server's own.
+    pub launcher: Vec<OsString>,
+}
+
+/// Guards the tools of one server.
+pub struct Guard {
+    settings: Settings,
+    /// Ids of our own.
+    pub ids: OwnIds,
+    /// The server's tools.
+    pub catalog: Catalog,
+    rules: Mutex<HashMap<String, Arc<Rules>>>,
+}
+
+/// What is declared for a tool.
+pub struct Rules {
+    /// As the policy file has it.
+    pub declared: ToolPolicy,
+    /// For the engine; a write.
+    policy: Arc<Policy>,
+}
+
+impl Guard {
+    /// A guard of one server.
+    pub fn new(settings: Settings) -> Result<Self, getrandom::Error> {
+        Ok(Self { settings, ids: OwnIds::new()?, catalog: Catalog::default(), rules: Mutex::default() })
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Oncely {
+        &self.settings.engine
+    }
+
+    /// What servers are started by.
+    pub(super) fn launcher(&self) -> &[OsString] {
+        &self.settings.launcher
+    }
+
+    /// The full name of a tool, as the policy file and people know it.
+    pub fn full_name(&self, tool: &str) -> String {
+        format!("mcp:{}/{tool}", self.settings.server)
+    }
+
+    /// What is declared for a tool.
+    pub fn rules(&self, tool: &str) -> Arc<Rules> {
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = rules.get(tool) {
+            return there.clone();
+        }
+        let declared = self.settings.policy.tool(&self.full_name(tool));
+        let policy = Arc::new(Policy { kind: Kind::Write, ..declared.policy.clone() });
+        let made = Arc::new(Rules { declared, policy });
+        if rules.len() < RULES_MAX {
+            rules.insert(tool.to_owned(), made.clone());
+        }
+        made
+    }
+
+    /// Whether a tool reads or writes; `Err` if the server has to be asked first.
+    pub fn kind(&self, tool: &str) -> Result<(Kind, Why), NotAsked> {
+        let stated = self.rules(tool).declared.stated_kind;
+        if stated == Some(Kind::Read) {
+            return Ok((Kind::Read, Why::Policy));
+        }
+        let seen = self.catalog.find(tool)?;
+        Ok(kind_of(tool, stated, seen.as_deref()))
+    }
+
+    /// The same with what is known; for when the server could not be asked.
+    pub fn kind_as_known(&self, tool: &str) -> (Kind, Why) {
+        let stated = self.rules(tool).declared.stated_kind;
+        self.kind(tool).unwrap_or_else(|NotAsked| kind_of(tool, stated, None))
+    }
+
+    /// Answers a call that writes: the whole message for the client, under its id.
+    pub async fn answer(&self, call: &ToolCall<'_>, caller: &Caller<'_>, flight: &Arc<Flight>) -> Vec<u8> {
+        let rules = self.rules(&call.name);
+        if rules.declared.mcp.forward_cancel == ForwardCancel::Yes {
+            flight.forward_cancel();
+        }
+        let tool = self.catalog.find(&call.name).ok().flatten();
+        let form = form_of(call, &rules, tool.as_deref());
+        let refused = |code: &str, why: &str, retryable: bool| {
+            message::result(&call.id, &reply::refused(form, code, why, retryable))
+        };
+        if self.settings.policy.is_strict() && rules.declared.declared.is_none() {
+            return refused("TOOL_UNDECLARED", &undeclared(&self.full_name(&call.name)), false);
+        }
+        let asked = match call.ask(Added::to(tool.as_deref(), &rules.declared)) {
+            Ok(asked) => asked,
+            Err(bad) => return refused("BAD_ARGUMENTS", &bad.to_string(), false),
+        };
+        let engine_call = match self.engine_call(call, &rules, &asked, caller) {
+            Ok(engine_call) => engine_call,
+            Err(error) => return refused(error.code(), &error.to_string(), false),
+        };
+        if asked.dry_run {
+            return match self.engine().dry_run(&engine_call).await {
+                Ok(forecast) => message::result(&call.id, &reply::forecast(form, &call.name, &forecast)),
+                Err(error) => refused(error.code(), &error.to_string(), error.is_retryable()),
+            };
+        }
+        match self.begin(&engine_call, call, caller.client).await {
+            Ok(Begun::Answered(answer)) => message::result(&call.id, &reply::answered(form, &answer)),
+            Ok(Begun::Run(attempt)) => {
+                let ran =
+                    self.execute(attempt, &engine_call, (call, &asked, form), caller.link, flight).await;
+                ran.message(&call.id, form)
+            }
+            Err(error) => refused(error.code(), &error.to_string(), error.is_retryable()),
+        }
+    }
+
+    fn engine_call(
+        &self,
+        call: &ToolCall<'_>,
+        rules: &Rules,
+        asked: &Asked,
+        caller: &Caller<'_>,
+    ) -> Result<Call, oncely::Error> {
+        // Callers that are told apart never see each other's results.
+        let tool = match caller.principal {
+            Some(principal) => format!("mcp:{}@{principal}/{}", self.settings.server, call.name),
+            None => self.full_name(&call.name),
+        };
+        let tool = ToolName::parse(&tool)?;
+        let mut engine_call = Call {
+            namespace: self.settings.namespace.clone(),
+            scope: self.settings.scope.clone(),
+            key: asked.key.clone(),
+            policy: rules.policy.clone(),
+            ..Call::new(tool, asked.payload.clone())
+        };
+        if let Some(check) = &rules.declared.check {
+            let name = self.engine().name_of(&engine_call)?;
+            let probe = probe::of(self.engine(), name, check, self.settings.place);
+            engine_call.probe = Some(probe);
+        }
+        Ok(engine_call)
+    }
+
+    /// Asks the engine, and tells a client that wants to know that it is still waiting.
+    async fn begin(
+        &self,
+        engine_call: &Call,
+        call: &ToolCall<'_>,
+        client: &Arc<dyn Client>,
+    ) -> Result<Begun, oncely::Error> {
+        let mut begin = std::pin::pin!(self.engine().begin(engine_call));
+        let Some(token) = call.progress_token() else { return begin.await };
+        let mut said = 0u32;
+        loop {
+            tokio::select! {
+                biased;
+                begun = &mut begin => return begun,
+                () = tokio::time::sleep(PROGRESS_EVERY) => {}
+            }
+            said += 1;
+            // Small steps: if the call runs after all, the server's own numbers go on from there.
+            let progress = f64::from(said) / 1_000_000.0;
+            let notification = format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{progress},"message":"waiting for another attempt of the same call"}}}}"#
+            );
+            client.send(Bytes::from(message::line(notification))).await;
+        }
+    }
+
+    async fn execute(
+        &self,
+        attempt: Attempt,
+        engine_call: &Call,
+        (call, asked, form): (&ToolCall<'_>, &Asked, Form),
+        link: &Arc<dyn Link>,
+        flight: &Arc<Flight>,
+    ) -> Ran {
+        let info = attempt.info().clone();
+        let id = self.ids.next();
+        let downstream = engine_call.policy.forwards_key_for_ms.map(|_| info.downstream_key().to_string());
+        let line = call.forward(&id, asked, downstream.as_deref());
+        let seen: Arc<Mutex<Seen>> = Arc::default();
+        let sending = Sending {
+            id,
+            line,
+            link: link.clone(),
+            flight: flight.clone(),
+            seen: seen.clone(),
+            tool: call.name.clone(),
+            rules: self.rules(&call.name),
+        };
+        let effect = move |_| sending.run();
+        let execution = self.engine().execute(attempt, engine_call.probe.clone(), effect).await;
+        let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
+        if seen.asks_for_input {
+            self.leave_no_claim(&info, &execution).await;
+        }
+        let name =
+            RecordName { tool: info.name().tool.as_str().into(), key: info.name().key.as_str().into() };
+        let response = seen.answer.as_ref().and_then(|bytes| std::str::from_utf8(bytes).ok());
+        let response = response.and_then(Response::read);
+        let raw = response.as_ref().and_then(|response| response.result());
+        // A question goes to the client as it is.
+        let ours = if seen.asks_for_input { None } else { reply::executed(form, &execution, &name, raw) };
+        let is_error = response.as_ref().is_some_and(|response| response.error().is_some());
+        let ours = match (&execution.outcome, &seen.answer) {
+            // The check found it done: what it printed is the result.
+            (Outcome::Succeeded { result: Some(found), .. }, None) => {
+                Some(String::from_utf8_lossy(found).into_owned())
+            }
+            _ => ours.filter(|_| !is_error),
+        };
+        Ran { ours, answer: seen.answer.clone() }
+    }
+
+    /// A server that asks for input has not acted, and the client's next call carries its answers: another payload, and
+    /// under an explicit key that would be a conflict with this one. So the record goes, if it still is what this
+    /// attempt left. If we are killed before that, the record is a rejection: a later call is refused or runs, as the
+    /// rules for it say, and never twice.
+    async fn leave_no_claim(&self, info: &oncely::AttemptInfo, execution: &oncely::Execution) {
+        if execution.unrecorded.is_some() {
+            return;
+        }
+        let Ok(Some(stored)) = self.engine().store().load(info.intent()).await else { return };
+        let body = &stored.record.body;
+        if body.token == info.token() && matches!(body.state, State::Rejected { .. }) {
+            // Somebody who came in between has the record now; it is theirs.
+            let _ = self.engine().forget(&stored.record, INPUT_ACTOR).await;
+        }
+    }
+}
+
+/// Who calls, and how the server is reached.
+pub struct Caller<'a> {
+    /// The way to the server.
+    pub link: &'a Arc<dyn Link>,
+    /// The way back.
+    pub client: &'a Arc<dyn Client>,
+    /// What tells this caller from others that share the guard.
+    pub principal: Option<&'a str>,
+}
+
+#[derive(Default)]
+struct Seen {
+    answer: Option<Bytes>,
+    asks_for_input: bool,
+}
+
+/// A call that ran now.
+struct Ran {
+    /// What we say in place of the server's result.
+    ours: Option<String>,
+    answer: Option<Bytes>,
+}
+
+impl Ran {
+    fn message(&self, id: &str, form: Form) -> Vec<u8> {
+        if let Some(ours) = &self.ours {
+            return message::result(id, ours);
+        }
+        let text = self.answer.as_ref().and_then(|bytes| std::str::from_utf8(bytes).ok());
+        match text.and_then(Response::read) {
+            Some(response) => response.under(id),
+            None => message::result(
+                id,
+                &reply::refused(
+                    form,
+                    "NO_RESULT",
+                    "it has happened already; the check gave no result",
+                    false,
+                ),
+            ),
+        }
+    }
+}
+
+/// A message that is about to be sent for an attempt.
+struct Sending {
+    id: String,
+    line: Vec<u8>,
+    link: Arc<dyn Link>,
+    flight: Arc<Flight>,
+    seen: Arc<Mutex<Seen>>,
+    tool: String,
+    rules: Arc<Rules>,
+}
+
+impl Sending {
+    async fn run(self) -> Outcome {
+        if !self.flight.launch(&self.id) {
+            return Outcome::rejected(
+                "CANCELLED",
+                "the client cancelled the call before it was sent; nothing ran",
+            );
+        }
+        let answered = self.link.call(self.id.clone(), self.line.clone());
+        let cancelled = async {
+            if !self.flight.forwards_cancel() {
+                std::future::pending::<()>().await;
+            }
+            self.flight.cancelled().await;
+            tokio::time::sleep(CANCEL_GRACE).await;
+        };
+        let reply = tokio::select! {
+            biased;
+            reply = answered => reply,
+            () = cancelled => Reply::Lost("it was cancelled, and the server has not answered since".into()),
+        };
+        match reply {
+            Reply::NotSent(why) => Outcome::rejected(
+                "NOT_SENT",
+                format!("the call did not reach the server: {why}; nothing ran"),
+            ),
+            Reply::Lost(why) => Outcome::unknown(why),
+            Reply::Answered(bytes) => self.judge(bytes),
+        }
+    }
+
+    fn judge(&self, bytes: Bytes) -> Outcome {
+        let text = std::str::from_utf8(&bytes).ok();
+        let Some(response) = text.and_then(Response::read) else {
+            return Outcome::unknown("the server's answer cannot be read");
+        };
+        let judged = verdict(&self.tool, self.rules.policy.effect, &response, &self.rules.declared.mcp);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.asks_for_input = judged == Verdict::InputRequired;
+        seen.answer = Some(bytes.clone());
+        match judged {
+            Verdict::Ended(outcome) => outcome,
+            Verdict::InputRequired => {
+                Outcome::rejected("INPUT_REQUIRED", "the server asks for input before it acts")
+            }
+        }
+    }
+}
+
+fn form_of(call: &ToolCall<'_>, rules: &Rules, tool: Option<&Tool>) -> Form {
+    Form {
+        annotate: rules.declared.mcp.annotate,
+        era: if call.self_description().is_some() { Era::Modern } else { Era::Legacy },
+        schema: if tool.is_some_and(|tool| tool.has_output_schema) { Schema::Bound } else { Schema::Free },
+    }
+}
+
+fn undeclared(tool: &str) -> String {
+    format!(
+        "the policy is strict and does not declare the tool {tool:?}; nothing ran. A person declares it in oncely.toml: \
+         [tool.{tool:?}] with idempotent, max_retries and when_unknown"
+    )
+}

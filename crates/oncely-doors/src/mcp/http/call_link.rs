@@ -1,0 +1,153 @@
+//! The link to a server at an address for one request of a client that connected.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT_ENCODING, HeaderName, HeaderValue};
+use hyper::{HeaderMap, Method, Response};
+
+use super::body::{self, AnyResponse};
+use super::exchange::{Ended, Exchange, METHOD, NAME, refuses_unseen};
+use super::headers::{PARAM_PREFIX, end_to_end};
+use super::messages::is_event_stream;
+use super::relay::Relay;
+use super::target::NoReply;
+use crate::mcp::json::{self, Members};
+use crate::mcp::link::{Boxed, Client, Link, Reply};
+
+/// The link to the server for one request of a client: everything is said as the client says it.
+pub(super) struct CallLink {
+    relay: Arc<Relay>,
+    headers: HeaderMap,
+    client: Arc<dyn Client>,
+    /// The client's id, as it was written.
+    client_id: String,
+    /// How the server refused a call before it looked at it: the client is told in the same way.
+    refusal: Mutex<Option<Response<Bytes>>>,
+    /// Whether the server answered with events.
+    got_events: AtomicBool,
+}
+
+impl CallLink {
+    /// The link for a client's own request.
+    pub(super) fn new(
+        relay: &Arc<Relay>,
+        headers: &HeaderMap,
+        client: Arc<dyn Client>,
+        client_id: &str,
+    ) -> Self {
+        let mut headers = end_to_end(headers);
+        // We have to read the reply.
+        headers.remove(ACCEPT_ENCODING);
+        Self {
+            relay: relay.clone(),
+            headers,
+            client,
+            client_id: client_id.to_owned(),
+            refusal: Mutex::default(),
+            got_events: AtomicBool::new(false),
+        }
+    }
+
+    /// The link for a `tools/list` of our own: in the client's name, but not about what its request is about.
+    pub(super) fn for_ourselves(relay: &Arc<Relay>, headers: &HeaderMap, client: Arc<dyn Client>) -> Self {
+        let mut link = Self::new(relay, headers, client, "null");
+        let about: Vec<HeaderName> =
+            link.headers.keys().filter(|name| name.as_str().starts_with(PARAM_PREFIX)).cloned().collect();
+        for name in about.into_iter().chain([NAME]) {
+            link.headers.remove(name);
+        }
+        if link.headers.contains_key(METHOD) {
+            link.headers.insert(METHOD, HeaderValue::from_static("tools/list"));
+        }
+        link
+    }
+
+    fn kept_refusal(&self) -> MutexGuard<'_, Option<Response<Bytes>>> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How the server refused the call, if it did.
+    pub(super) fn refusal(&self) -> Option<AnyResponse> {
+        Some(self.kept_refusal().take()?.map(body::whole))
+    }
+
+    /// Whether the server answered with events.
+    pub(super) fn got_events(&self) -> bool {
+        self.got_events.load(Ordering::Acquire)
+    }
+
+    /// Sends a request under this id, as it is written, and waits for the answer.
+    async fn ask(&self, raw_id: &str, line: Bytes) -> Reply {
+        let headers = self.headers.clone();
+        let body = Bytes::copy_from_slice(crate::mcp::frames::content(&line));
+        let response = match self.relay.target.send(Method::POST, headers.clone(), body).await {
+            Ok(response) => response,
+            Err(NoReply::NotSent(why)) => return Reply::NotSent(why),
+            Err(NoReply::Lost(why)) => return Reply::Lost(why),
+        };
+        if !response.status().is_success() {
+            return self.refused(response).await;
+        }
+        self.got_events.store(is_event_stream(&response), Ordering::Release);
+        let exchange =
+            Exchange { target: &self.relay.target, limit: self.relay.limit, headers, client: self };
+        match exchange.read(response, Some(raw_id)).await {
+            Ended::Answered(answer) => Reply::Answered(answer),
+            Ended::Lost(why) | Ended::NotSent(why) | Ended::Refused(why, _) => Reply::Lost(why),
+            Ended::Accepted => Reply::Lost("the server took the call and gave no answer".into()),
+        }
+    }
+
+    /// A message about a request that we sent, under the client's own id.
+    fn under_its_id(&self, body: Bytes) -> Bytes {
+        match serde_json::from_slice::<Members<'_>>(&body) {
+            Ok(mut message) if message.text("id").is_some_and(|id| self.relay.guard.ids.has(&id)) => {
+                message.set("id", json::raw_text(self.client_id.clone()));
+                message.render().into()
+            }
+            _ => body,
+        }
+    }
+
+    async fn refused(&self, response: Response<Incoming>) -> Reply {
+        let (mut parts, incoming) = response.into_parts();
+        let why = format!("{} answered {}", self.relay.target.host(), parts.status);
+        parts.headers = end_to_end(&parts.headers);
+        let unseen = refuses_unseen(parts.status);
+        let limited = http_body_util::Limited::new(incoming, self.relay.limit);
+        let Ok(collected) = limited.collect().await else { return Reply::Lost(why) };
+        *self.kept_refusal() = Some(Response::from_parts(parts, self.under_its_id(collected.to_bytes())));
+        if unseen { Reply::NotSent(why) } else { Reply::Lost(why) }
+    }
+}
+
+/// What comes besides the answer goes to the client as it is.
+impl Client for CallLink {
+    fn send(&self, line: Bytes) -> Boxed<'_, ()> {
+        if memchr::memmem::find(&line, b"list_changed").is_some() {
+            self.relay.guard.catalog.changed();
+        }
+        self.client.send(line)
+    }
+}
+
+impl Link for CallLink {
+    fn pass(&self, _line: Bytes) -> Boxed<'_, ()> {
+        // Requests pass by themselves, each in an exchange of its own.
+        Box::pin(std::future::ready(()))
+    }
+
+    fn call(&self, id: String, line: Vec<u8>) -> Boxed<'_, Reply> {
+        Box::pin(async move {
+            let reply = self.ask(&json::quote(&id), line.into()).await;
+            if matches!(reply, Reply::Answered(_)) {
+                *self.kept_refusal() = None;
+            }
+            reply
+        })
+    }
+}

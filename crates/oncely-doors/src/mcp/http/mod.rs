@@ -1,0 +1,22 @@
+//! Streamable HTTP: behind us (a server at an address) and in front of us (clients that connect).
+//!
+//! - [`sse`]: event streams. [`messages`]: the messages of a reply, whichever form it has.
+//! - [`target`]: a server at an address; `exchange`: one request to it and all that comes back.
+//! - [`upstream`]: the link to such a server for a client on standard input and output.
+//! - [`front`]: clients that connect, and who may. `body`: bodies of replies. `headers`: what headers say.
+//! - [`relay`]: from HTTP to HTTP; `call_link`: one call on that way; `rewritten`: a reply that is changed.
+//! - [`started`]: from HTTP to servers that we start; `mux`: one such server and its many clients.
+
+mod body;
+mod call_link;
+mod exchange;
+pub mod front;
+mod headers;
+pub mod messages;
+mod mux;
+pub mod relay;
+mod rewritten;
+pub mod sse;
+pub mod started;
+pub mod target;
+pub mod upstream;

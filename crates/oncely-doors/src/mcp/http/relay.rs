@@ -1,0 +1,265 @@
+//! From HTTP to HTTP: requests and replies pass as they are, but for `tools/list` and calls of tools that write.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, StatusCode};
+use oncely_core::Kind;
+use tokio::sync::{mpsc, oneshot};
+
+use super::body::{self, AnyResponse, Sink, Watched};
+use super::call_link::CallLink;
+use super::exchange::SESSION;
+use super::front::{Backend, principal, read_body};
+use super::headers::{self, end_to_end};
+use super::rewritten;
+use super::target::{NoReply, Target};
+use crate::mcp::call::ToolCall;
+use crate::mcp::flight::Flight;
+use crate::mcp::guard::{Caller, Guard};
+use crate::mcp::json::Members;
+use crate::mcp::link::{Boxed, Client, Link};
+use crate::mcp::listing;
+use crate::mcp::message::{self, INVALID_REQUEST, Message, Response as Answer};
+
+/// Passes requests on to a server at an address.
+pub struct Relay {
+    pub(super) guard: Arc<Guard>,
+    pub(super) target: Target,
+    pub(super) limit: usize,
+    /// Calls under way, by session and id: where a cancellation finds them.
+    flights: Mutex<HashMap<(Bytes, String), Arc<Flight>>>,
+}
+
+impl Relay {
+    /// Passes requests on to this server.
+    pub fn new(guard: Arc<Guard>, target: Target, limit: usize) -> Arc<Self> {
+        Arc::new(Self { guard, target, limit, flights: Mutex::default() })
+    }
+
+    fn flights(&self) -> MutexGuard<'_, HashMap<(Bytes, String), Arc<Flight>>> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn handle(self: Arc<Self>, request: Request<Incoming>) -> AnyResponse {
+        let (parts, body) = request.into_parts();
+        let bytes = match read_body(body, self.limit).await {
+            Ok(bytes) => bytes,
+            Err(refused) => return refused,
+        };
+        if parts.uri.path() != self.target.uri().path() {
+            return self.aside(parts, bytes).await;
+        }
+        if parts.method != Method::POST {
+            return self.pass(parts, bytes).await;
+        }
+        let refuse = |answer: Vec<u8>| body::message(StatusCode::BAD_REQUEST, answer);
+        match message::read(&bytes) {
+            Err(bad) => refuse(bad.answer()),
+            Ok(Message::Other) => self.pass(parts, bytes).await,
+            Ok(Message::Batch) if !message::batch_needs_guard(&bytes) => self.pass(parts, bytes).await,
+            Ok(Message::Batch) => {
+                let why = "a batch with calls of tools is not taken; send them one by one; nothing ran";
+                refuse(message::error("null", INVALID_REQUEST, why))
+            }
+            Ok(Message::Notification { method, .. }) if method == "tools/call" => {
+                body::plain(StatusCode::ACCEPTED, "")
+            }
+            Ok(Message::Notification { method, members }) if method == "notifications/cancelled" => {
+                match self.cancel(&parts, &members) {
+                    true => body::plain(StatusCode::ACCEPTED, ""),
+                    false => self.pass(parts, bytes.clone()).await,
+                }
+            }
+            Ok(Message::Notification { .. }) => self.pass(parts, bytes).await,
+            Ok(Message::Request(request)) => match request.method.as_str() {
+                "tools/list" => self.list(parts, bytes.clone(), request.id.clone()).await,
+                "tools/call" => match ToolCall::read(&request) {
+                    Ok(call) => self.call(parts, &call, bytes.clone()).await,
+                    Err(answer) => refuse(answer),
+                },
+                _ => self.pass(parts, bytes.clone()).await,
+            },
+        }
+    }
+
+    /// Another path: only what a client looks up about the server, without the headers that are meant for it.
+    async fn aside(&self, parts: Parts, bytes: Bytes) -> AnyResponse {
+        let path = parts.uri.path_and_query().cloned();
+        match path.filter(|path| path.path().starts_with("/.well-known/")) {
+            Some(path) => {
+                let sent = self.target.send_to(parts.method, path, end_to_end(&parts.headers), bytes).await;
+                self.replied(sent)
+            }
+            None => body::plain(StatusCode::NOT_FOUND, "there is nothing at this path"),
+        }
+    }
+
+    async fn pass(&self, parts: Parts, bytes: Bytes) -> AnyResponse {
+        let sent = self.target.send(parts.method, end_to_end(&parts.headers), bytes).await;
+        self.replied(sent)
+    }
+
+    fn replied(&self, sent: Result<Response<Incoming>, NoReply>) -> AnyResponse {
+        match sent {
+            Ok(response) => {
+                let (mut parts, incoming) = response.into_parts();
+                let length = parts.headers.get(CONTENT_LENGTH).cloned();
+                parts.headers = end_to_end(&parts.headers);
+                if let Some(length) = length {
+                    parts.headers.insert(CONTENT_LENGTH, length);
+                }
+                Response::from_parts(parts, Watched::body(incoming, &self.guard))
+            }
+            Err(NoReply::NotSent(why) | NoReply::Lost(why)) => body::plain(StatusCode::BAD_GATEWAY, &why),
+        }
+    }
+
+    /// Passes `tools/list` on, and its answer back in the form that it has.
+    async fn list(self: &Arc<Self>, parts: Parts, bytes: Bytes, id: String) -> AnyResponse {
+        let edition = self.guard.catalog.edition();
+        let mut headers = end_to_end(&parts.headers);
+        // We have to read the reply.
+        headers.remove(ACCEPT_ENCODING);
+        let response = match self.target.send(Method::POST, headers, bytes).await {
+            Ok(response) if response.status() == StatusCode::OK => response,
+            other => return self.replied(other),
+        };
+        let guard = self.guard.clone();
+        let rewrite = move |line: &[u8]| {
+            let text = std::str::from_utf8(line).ok()?;
+            let response =
+                Answer::read(text).filter(|response| response.members.get("id") == Some(id.as_str()))?;
+            Some(listing::rewritten(&guard, &response, &id, edition))
+        };
+        rewritten::reply(response, self.limit, rewrite).await
+    }
+
+    async fn call(self: &Arc<Self>, parts: Parts, call: &ToolCall<'_>, bytes: Bytes) -> AnyResponse {
+        let (sink, from) = Sink::new();
+        let client: Arc<dyn Client> = Arc::new(sink);
+        if self.guard.kind(&call.name).is_err() {
+            let asking: Arc<dyn Link> =
+                Arc::new(CallLink::for_ourselves(self, &parts.headers, client.clone()));
+            listing::learn(&self.guard, &asking, call.self_description().as_deref()).await;
+        }
+        if self.guard.kind_as_known(&call.name).0 == Kind::Read {
+            return self.pass(parts, bytes).await;
+        }
+        let tool = self.guard.catalog.find(&call.name).ok().flatten();
+        if let Some(why) = headers::contradiction(&parts.headers, call, tool.as_deref()) {
+            let answer = message::error(&call.id, headers::MISMATCH, &format!("{why}; nothing ran"));
+            return body::message(StatusCode::BAD_REQUEST, answer);
+        }
+        let link = Arc::new(CallLink::new(self, &parts.headers, client.clone(), &call.id));
+        let session = parts.headers.get(SESSION).map(|id| Bytes::copy_from_slice(id.as_bytes()));
+        let place = session.map(|session| (session, call.id.clone()));
+        let flight = Arc::new(Flight::default());
+        if let Some(place) = &place {
+            self.flights().insert(place.clone(), flight.clone());
+        }
+        let principal = principal(&parts.headers);
+        let (relay, sending) = (self.clone(), link.clone());
+        let work = async move {
+            let sending: Arc<dyn Link> = sending;
+            let caller = Caller { link: &sending, client: &client, principal: principal.as_deref() };
+            let answer = match message::read(&bytes) {
+                Ok(Message::Request(request)) => match ToolCall::read(&request) {
+                    Ok(call) => relay.guard.answer(&call, &caller, &flight).await,
+                    Err(answer) => answer,
+                },
+                // It was read before.
+                _ => Vec::new(),
+            };
+            if let Some(place) = place {
+                relay.flights().remove(&place);
+            }
+            answer
+        };
+        respond(work, from, link).await
+    }
+
+    /// Whether a cancellation is about a call that we guard. A write that was sent is let finish.
+    fn cancel(&self, parts: &Parts, members: &Members<'_>) -> bool {
+        let params = members.object("params").unwrap_or_default();
+        let (Some(session), Some(id)) = (parts.headers.get(SESSION), params.get("requestId")) else {
+            return false;
+        };
+        let place = (Bytes::copy_from_slice(session.as_bytes()), id.to_owned());
+        match self.flights().get(&place) {
+            Some(flight) => {
+                flight.cancel();
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl Backend for Relay {
+    fn answer(self: Arc<Self>, request: Request<Incoming>) -> Boxed<'static, AnyResponse> {
+        Box::pin(self.handle(request))
+    }
+}
+
+/// Answers with JSON, or with events if something comes before the answer. The work goes on if the client goes away.
+async fn respond(
+    work: impl Future<Output = Vec<u8>> + Send + 'static,
+    mut from: mpsc::Receiver<Bytes>,
+    link: Arc<CallLink>,
+) -> AnyResponse {
+    let (done, mut answer) = oneshot::channel::<Vec<u8>>();
+    tokio::spawn(async move {
+        // A client that went away has nobody to tell.
+        let _ = done.send(work.await);
+    });
+    let first = tokio::select! {
+        biased;
+        line = from.recv() => line,
+        answered = &mut answer => {
+            let Ok(answered) = answered else {
+                return body::plain(StatusCode::INTERNAL_SERVER_ERROR, "the call was given up");
+            };
+            if let Some(refusal) = link.refusal() {
+                return refusal;
+            }
+            if !link.got_events() {
+                return body::message(StatusCode::OK, answered);
+            }
+            let (sink, events) = Sink::new();
+            sink.put(answered.into());
+            return body::events(events, ());
+        }
+    };
+    let (sink, events) = mpsc::channel(16);
+    tokio::spawn(async move {
+        let mut next = first;
+        loop {
+            if let Some(line) = next.take()
+                && sink.send(line).await.is_err()
+            {
+                return;
+            }
+            tokio::select! {
+                biased;
+                line = from.recv() => match line {
+                    Some(line) => next = Some(line),
+                    None => break,
+                },
+                answered = &mut answer => {
+                    while let Ok(line) = from.try_recv() {
+                        let _ = sink.send(line).await;
+                    }
+                    let _ = sink.send(answered.unwrap_or_default().into()).await;
+                    return;
+                }
+            }
+        }
+        let _ = sink.send(answer.await.unwrap_or_default().into()).await;
+    });
+    body::events(events, ())
+}

@@ -1,0 +1,251 @@
+//! From HTTP to servers that we start: sessions, streams, and what a client has to say to get them.
+
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::HeaderValue;
+use hyper::http::request::Parts;
+use hyper::{Method, Request, StatusCode};
+use oncely_core::name::hex;
+use tokio::sync::mpsc;
+
+use super::body::{self, AnyResponse, Refusal, Sink};
+use super::exchange::{METHOD, SESSION};
+use super::front::{Backend, read_body};
+use super::mux::{Mux, Sessions, Ticket, WhenGone, describes_itself};
+use crate::mcp::guard::Guard;
+use crate::mcp::link::Boxed;
+use crate::mcp::message::{self, INVALID_REQUEST, Message, Response};
+
+/// Most sessions at once: each has a server of its own.
+const SESSIONS_MAX: usize = 100;
+/// A session that nobody has used for this long is ended when another begins.
+const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
+/// Where clients find the server.
+const PATHS: [&str; 2] = ["/mcp", "/"];
+
+/// Servers that are started for clients that connect.
+pub struct Started {
+    guard: Arc<Guard>,
+    argv: Vec<OsString>,
+    bounds: (usize, Duration),
+    sessions: Mutex<Sessions>,
+    /// The server for requests that describe themselves.
+    shared: Mutex<Option<Arc<Mux>>>,
+}
+
+impl Started {
+    /// Starts servers with this command line.
+    pub fn new(guard: Arc<Guard>, argv: Vec<OsString>, bounds: (usize, Duration)) -> Arc<Self> {
+        let (sessions, shared) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { guard, argv, bounds, sessions, shared })
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for what is running, then ends all servers.
+    pub async fn end(&self) {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let all: Vec<Arc<Mux>> = std::mem::take(&mut *self.sessions()).into_values().chain(shared).collect();
+        let deadline = tokio::time::Instant::now() + self.bounds.1;
+        for mux in &all {
+            mux.stop();
+        }
+        for mux in &all {
+            mux.is_idle_within(deadline.saturating_duration_since(tokio::time::Instant::now())).await;
+            mux.is_ended_within(END_PATIENCE).await;
+        }
+    }
+
+    async fn handle(self: Arc<Self>, request: Request<Incoming>) -> AnyResponse {
+        let (parts, body) = request.into_parts();
+        if !PATHS.contains(&parts.uri.path()) {
+            return body::plain(StatusCode::NOT_FOUND, "there is nothing at this path; use /mcp");
+        }
+        match parts.method {
+            Method::POST => match read_body(body, self.bounds.0).await {
+                Ok(bytes) => self.post(&parts, bytes).await,
+                Err(refused) => refused,
+            },
+            Method::GET => self.listen(&parts),
+            Method::DELETE => self.delete(&parts),
+            _ => body::plain(StatusCode::METHOD_NOT_ALLOWED, "use POST, GET or DELETE"),
+        }
+    }
+
+    async fn post(&self, parts: &Parts, bytes: Bytes) -> AnyResponse {
+        let refuse = |answer: Vec<u8>| body::message(StatusCode::BAD_REQUEST, answer);
+        let read = match message::read(&bytes) {
+            Ok(read) => read,
+            Err(bad) => return refuse(bad.answer()),
+        };
+        match read {
+            Message::Batch => {
+                refuse(message::error("null", INVALID_REQUEST, "one message per request; nothing ran"))
+            }
+            Message::Request(request) => {
+                let said = parts.headers.get(METHOD).map(HeaderValue::as_bytes);
+                if said.is_some_and(|said| said != request.method.as_bytes()) {
+                    let why = "the header Mcp-Method is not the method of the message; nothing ran";
+                    return refuse(message::error(&request.id, INVALID_REQUEST, why));
+                }
+                if request.method == "initialize" && !parts.headers.contains_key(SESSION) {
+                    return self.initialize(&request).await;
+                }
+                let modern = describes_itself(&request.members);
+                let (mux, when_gone) = match (modern, self.session(parts)) {
+                    (_, Ok(mux)) => (mux, WhenGone::Nothing),
+                    (true, Err(_)) => match self.shared() {
+                        Ok(mux) => (mux, WhenGone::Cancel),
+                        Err(failed) => return failed.response(),
+                    },
+                    (false, Err(refused)) => return refused.response(),
+                };
+                let (sink, from) = Sink::new();
+                let ticket = mux.ask(&request, sink, when_gone).await;
+                respond(from, ticket).await
+            }
+            Message::Notification { .. } | Message::Other => match self.session(parts) {
+                Ok(mux) => {
+                    mux.tell(&bytes).await;
+                    body::plain(StatusCode::ACCEPTED, "")
+                }
+                Err(refused) => refused.response(),
+            },
+        }
+    }
+
+    async fn initialize(&self, request: &message::Request<'_>) -> AnyResponse {
+        let id = match self.begin() {
+            Ok(id) => id,
+            Err(failed) => return failed.response(),
+        };
+        let Some(mux) = self.sessions().get(&id).cloned() else {
+            return body::plain(StatusCode::SERVICE_UNAVAILABLE, "the session has ended already");
+        };
+        let (sink, from) = Sink::new();
+        let ticket = mux.ask(request, sink, WhenGone::Nothing).await;
+        let mut response = respond(from, ticket).await;
+        if let Ok(id) = HeaderValue::from_str(&id) {
+            response.headers_mut().insert(SESSION, id);
+        }
+        response
+    }
+
+    /// Begins a session with a server of its own.
+    fn begin(&self) -> Result<String, Refusal> {
+        let mut random = [0u8; 16];
+        getrandom::fill(&mut random)
+            .map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no random numbers"))?;
+        let mut sessions = self.sessions();
+        sessions.retain(|_, mux| {
+            let keep = !mux.is_over() && mux.idle_for() < SESSION_IDLE;
+            if !keep {
+                mux.stop();
+            }
+            keep
+        });
+        if sessions.len() >= SESSIONS_MAX {
+            let why = format!("{SESSIONS_MAX} sessions are open, the limit; nothing ran, try again later");
+            return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, &why));
+        }
+        let mux = self.start()?;
+        let id = hex(&random);
+        sessions.insert(id.clone(), mux);
+        Ok(id)
+    }
+
+    fn start(&self) -> Result<Arc<Mux>, Refusal> {
+        Mux::start(&self.guard, &self.argv, self.bounds).map_err(|error| {
+            let why = format!("the server could not be started: {error}; nothing ran");
+            Refusal::new(StatusCode::BAD_GATEWAY, &why)
+        })
+    }
+
+    /// The server for requests that describe themselves.
+    fn shared(&self) -> Result<Arc<Mux>, Refusal> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mux) = shared.as_ref().filter(|mux| !mux.is_over()) {
+            return Ok(mux.clone());
+        }
+        let mux = self.start()?;
+        *shared = Some(mux.clone());
+        Ok(mux)
+    }
+
+    fn session(&self, parts: &Parts) -> Result<Arc<Mux>, Refusal> {
+        let Some(id) = parts.headers.get(SESSION).and_then(|id| id.to_str().ok()) else {
+            return Err(Refusal::new(
+                StatusCode::BAD_REQUEST,
+                "the header Mcp-Session-Id is needed; nothing ran",
+            ));
+        };
+        let there = self.sessions().get(id).filter(|mux| !mux.is_over()).cloned();
+        there.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "there is no such session; nothing ran"))
+    }
+
+    fn listen(&self, parts: &Parts) -> AnyResponse {
+        if !parts.headers.contains_key(SESSION) {
+            return body::plain(StatusCode::METHOD_NOT_ALLOWED, "there is no stream without a session");
+        }
+        match self.session(parts) {
+            Ok(mux) => {
+                let (sink, from) = Sink::new();
+                mux.listen(sink);
+                body::events(from, ())
+            }
+            Err(refused) => refused.response(),
+        }
+    }
+
+    fn delete(&self, parts: &Parts) -> AnyResponse {
+        if let Err(refused) = self.session(parts) {
+            return refused.response();
+        }
+        let id = parts.headers.get(SESSION).and_then(|id| id.to_str().ok()).unwrap_or_default();
+        if let Some(mux) = self.sessions().remove(id) {
+            mux.stop();
+        }
+        body::plain(StatusCode::NO_CONTENT, "")
+    }
+}
+
+/// How long servers may take to end.
+const END_PATIENCE: Duration = Duration::from_secs(12);
+
+/// Answers with JSON if the answer comes first, else with events.
+async fn respond(mut from: mpsc::Receiver<Bytes>, ticket: Ticket) -> AnyResponse {
+    let Some(first) = from.recv().await else {
+        return body::plain(StatusCode::BAD_GATEWAY, "the server gave no answer");
+    };
+    let is_answer = std::str::from_utf8(&first).ok().and_then(Response::read).is_some();
+    if is_answer {
+        return body::message(StatusCode::OK, first);
+    }
+    let (sink, events) = Sink::new();
+    sink.put(first);
+    tokio::spawn(async move {
+        // Over with the answer, when the route lets go of its end, or when the client goes away.
+        loop {
+            tokio::select! {
+                line = from.recv() => match line {
+                    Some(line) => sink.put(line),
+                    None => return,
+                },
+                () = sink.closed() => return,
+            }
+        }
+    });
+    body::events(events, ticket)
+}
+
+impl Backend for Started {
+    fn answer(self: Arc<Self>, request: Request<Incoming>) -> Boxed<'static, AnyResponse> {
+        Box::pin(self.handle(request))
+    }
+}

@@ -1,0 +1,143 @@
+//! A server at an address.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::http::uri::PathAndQuery;
+use hyper::{HeaderMap, Method, Request, Response, Uri};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long an unused connection is kept: less than servers do, so that no request meets one that is being closed.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// A server at an address.
+pub struct Target {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    uri: Uri,
+    /// What is said with every request.
+    headers: HeaderMap,
+}
+
+/// A request that got no reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoReply {
+    /// It certainly did not reach the server; why.
+    NotSent(String),
+    /// It may have; why.
+    Lost(String),
+}
+
+impl Target {
+    /// A server at an address, with headers that are said with every request.
+    pub fn new(url: &str, headers: &[String]) -> Result<Self, String> {
+        let uri: Uri = url.parse().map_err(|e| format!("{url:?} is no address: {e}"))?;
+        let scheme = uri.scheme_str().unwrap_or_default();
+        if !["http", "https"].contains(&scheme) || uri.host().is_none() {
+            return Err(format!(
+                "{url:?} is no address; it starts with https:// or http:// and names a host"
+            ));
+        }
+        if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            return Err("the address holds a user or password; use --header for credentials".to_owned());
+        }
+        let mut said = HeaderMap::new();
+        for header in headers {
+            let (name, value) = read_header(header)?;
+            said.append(name, value);
+        }
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT));
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_native_roots()
+            .map_err(|e| format!("the system's certificates cannot be read: {e}"))?
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .build(connector);
+        Ok(Self { client, uri, headers: said })
+    }
+
+    /// The address.
+    pub fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
+    /// Sends a request to the server's own path.
+    pub async fn send(
+        &self,
+        method: Method,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, NoReply> {
+        let path = self.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let mut all = headers;
+        for (name, value) in &self.headers {
+            all.insert(name, value.clone());
+        }
+        self.send_to(method, path, all, body).await
+    }
+
+    /// Sends a request to another path of the same host, without the headers that are meant for the server.
+    pub async fn send_to(
+        &self,
+        method: Method,
+        path: PathAndQuery,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, NoReply> {
+        let mut parts = self.uri.clone().into_parts();
+        parts.path_and_query = Some(path);
+        let uri = Uri::from_parts(parts).map_err(|e| NoReply::NotSent(e.to_string()))?;
+        let mut request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .body(Full::new(body))
+            .map_err(|e| NoReply::NotSent(e.to_string()))?;
+        *request.headers_mut() = headers;
+        self.client.request(request).await.map_err(|error| {
+            let why = format!("{}: {}", self.host(), chain(&error));
+            if error.is_connect() { NoReply::NotSent(why) } else { NoReply::Lost(why) }
+        })
+    }
+
+    /// The host, for people.
+    pub fn host(&self) -> &str {
+        self.uri.host().unwrap_or_default()
+    }
+}
+
+/// Reads `Name: value`.
+fn read_header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    // The value may be a secret, so it is not repeated.
+    let bad = || "--header needs \"Name: value\" in visible ASCII characters".to_owned();
+    let (name, value) = text.split_once(':').ok_or_else(bad)?;
+    let name: HeaderName = name.trim().parse().map_err(|_| bad())?;
+    let mut value: HeaderValue = value.trim().parse().map_err(|_| bad())?;
+    value.set_sensitive(true);
+    Ok((name, value))
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,257 @@
+//! The link to a server at an address, for a client on standard input and output.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{HeaderMap, Method, Response, StatusCode};
+use tokio::sync::watch;
+
+use super::exchange::{Ended, Exchange, METHOD, NAME, SESSION, VERSION, refuses_unseen};
+use super::headers::{PARAM_PREFIX, as_text, encode};
+use super::messages::Messages;
+use super::target::{NoReply, Target};
+use crate::mcp::json::Members;
+use crate::mcp::link::{Boxed, Client, Link, Reply};
+use crate::mcp::message;
+use crate::mcp::session::Session;
+
+/// Where a request says which protocol it speaks.
+const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
+/// How long a server may take to take note of our end.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// Most of a reply that is quoted.
+const QUOTE: usize = 500;
+
+/// The link to a server at an address.
+pub struct HttpLink {
+    target: Target,
+    limit: usize,
+    state: Mutex<State>,
+    session: OnceLock<Weak<Session>>,
+    this: Weak<Self>,
+    /// How many requests of the client are under way.
+    busy: watch::Sender<usize>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The server's name for the session, in the era that has sessions.
+    session_id: Option<HeaderValue>,
+    /// The protocol that was agreed on, in the same era.
+    version: Option<HeaderValue>,
+}
+
+/// What has to be known of a message to send it.
+struct About {
+    id: Option<String>,
+    method: String,
+    headers: HeaderMap,
+}
+
+impl HttpLink {
+    /// A link to a server.
+    pub fn new(target: Target, limit: usize) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            target,
+            limit,
+            state: Mutex::default(),
+            session: OnceLock::new(),
+            this: this.clone(),
+            busy: watch::Sender::new(0),
+        })
+    }
+
+    /// Says whose messages these are; once.
+    pub fn serve(&self, session: &Arc<Session>) {
+        let _ = self.session.set(Arc::downgrade(session));
+    }
+
+    /// Waits until no request of the client is under way, at most for `timeout`.
+    pub async fn is_idle_within(&self, timeout: Duration) -> bool {
+        let mut busy = self.busy.subscribe();
+        tokio::time::timeout(timeout, busy.wait_for(|count| *count == 0)).await.is_ok()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn session(&self) -> Option<Arc<Session>> {
+        self.session.get().and_then(Weak::upgrade)
+    }
+
+    fn base_headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        let state = self.state();
+        for (name, value) in [(SESSION, &state.session_id), (VERSION, &state.version)] {
+            if let Some(value) = value {
+                headers.insert(name, value.clone());
+            }
+        }
+        headers
+    }
+
+    fn about(&self, line: &[u8]) -> About {
+        let message: Members<'_> = serde_json::from_slice(line).unwrap_or_default();
+        let method = message.text("method").unwrap_or_default();
+        let params = message.object("params").unwrap_or_default();
+        let mut headers = self.base_headers();
+        let version = params.object("_meta").and_then(|meta| meta.text(VERSION_META));
+        if let Some(version) = version.and_then(|version| HeaderValue::from_str(&version).ok()) {
+            headers.insert(VERSION, version);
+            self.describe(&mut headers, &method, &params);
+        }
+        let id = if method.is_empty() { None } else { message.get("id").map(str::to_owned) };
+        About { id, method, headers }
+    }
+
+    /// Repeats in headers what the era without sessions wants there.
+    fn describe(&self, headers: &mut HeaderMap, method: &str, params: &Members<'_>) {
+        let mut set = |name: HeaderName, value: &str| {
+            if let Some(value) = encode(value) {
+                headers.insert(name, value);
+            }
+        };
+        set(METHOD, method);
+        let name = params.text("name").or_else(|| params.text("uri"));
+        if let Some(name) = &name {
+            set(NAME, name);
+        }
+        let tool = name.filter(|_| method == "tools/call");
+        let tool = tool.and_then(|name| self.session()?.guard.catalog.find(&name).ok().flatten());
+        let arguments = params.object("arguments").unwrap_or_default();
+        for (header, argument) in tool.iter().flat_map(|tool| &tool.header_arguments) {
+            let header = HeaderName::try_from(format!("{PARAM_PREFIX}{}", header.to_ascii_lowercase()));
+            let value = arguments.get(argument).filter(|raw| *raw != "null");
+            let value = value.map(as_text);
+            if let (Ok(header), Some(value)) = (header, value) {
+                set(header, &value);
+            }
+        }
+    }
+
+    /// Sends a message, delivers what comes with the answer, and returns the answer itself.
+    async fn exchange(&self, line: Bytes) -> Ended {
+        let about = self.about(&line);
+        let body = Bytes::copy_from_slice(crate::mcp::frames::content(&line));
+        let response = match self.target.send(Method::POST, about.headers, body).await {
+            Ok(response) => response,
+            Err(NoReply::NotSent(why)) => return Ended::NotSent(why),
+            Err(NoReply::Lost(why)) => return Ended::Lost(why),
+        };
+        if about.method == "initialize" && response.status().is_success() {
+            self.state().session_id = response.headers().get(SESSION).cloned();
+        }
+        if !response.status().is_success() {
+            return self.refused(response).await;
+        }
+        if response.status() == StatusCode::ACCEPTED {
+            return Ended::Accepted;
+        }
+        let ended = self.speaking().read(response, about.id.as_deref()).await;
+        if let (Ended::Answered(answer), "initialize") = (&ended, about.method.as_str()) {
+            self.agree(answer);
+        }
+        ended
+    }
+
+    /// Notes which protocol was agreed on.
+    fn agree(&self, answer: &[u8]) {
+        let members: Members<'_> = serde_json::from_slice(answer).unwrap_or_default();
+        let version = members.object("result").and_then(|result| result.text("protocolVersion"));
+        self.state().version = version.and_then(|version| HeaderValue::from_str(&version).ok());
+    }
+
+    async fn refused(&self, response: Response<Incoming>) -> Ended {
+        let status = response.status();
+        let body = Messages::of(response, self.limit).next().await.ok().flatten();
+        let quoted =
+            body.as_deref().map(|body| String::from_utf8_lossy(&body[..body.len().min(QUOTE)]).into_owned());
+        let why = format!("{} answered {status}: {}", self.target.host(), quoted.unwrap_or_default().trim());
+        let answer =
+            body.filter(|body| serde_json::from_slice::<Members<'_>>(body).is_ok_and(|m| m.has("error")));
+        if refuses_unseen(status) { Ended::Refused(why, answer) } else { Ended::Lost(why) }
+    }
+
+    fn speaking(&self) -> Exchange<'_> {
+        Exchange { target: &self.target, limit: self.limit, headers: self.base_headers(), client: self }
+    }
+
+    /// Ends the session, where there is one.
+    pub async fn farewell(&self) {
+        if self.state().session_id.is_none() {
+            return;
+        }
+        let goodbye = self.target.send(Method::DELETE, self.base_headers(), Bytes::new());
+        // A server that does not take note lets the session lapse.
+        let _ = tokio::time::timeout(FAREWELL, goodbye).await;
+    }
+
+    async fn pass_one(self: Arc<Self>, line: Bytes) {
+        let about = self.about(&line);
+        let answer = match (self.exchange(line).await, about.id) {
+            (Ended::Answered(answer), _) => answer,
+            (Ended::Refused(_, Some(answer)), _) => answer,
+            (Ended::Accepted, _) | (_, None) => return,
+            (Ended::Refused(why, None) | Ended::NotSent(why) | Ended::Lost(why), Some(id)) => {
+                message::error(&id, -32603, &why).into()
+            }
+        };
+        self.send(answer).await;
+    }
+}
+
+/// What the server says goes to the session's client.
+impl Client for HttpLink {
+    fn send(&self, line: Bytes) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            if let Some(session) = self.session() {
+                session.on_server(&line);
+                session.client.send(line).await;
+            }
+        })
+    }
+}
+
+impl Link for HttpLink {
+    fn pass(&self, lines: Bytes) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            let Some(this) = self.this.upgrade() else { return };
+            for line in lines.split_inclusive(|byte| *byte == b'\n') {
+                let line = lines.slice_ref(line);
+                let about = self.about(&line);
+                if about.id.is_some() {
+                    let this = this.clone();
+                    this.busy.send_modify(|count| *count += 1);
+                    tokio::spawn(async move {
+                        this.clone().pass_one(line).await;
+                        this.busy.send_modify(|count| *count -= 1);
+                    });
+                    continue;
+                }
+                // What needs no answer keeps its order before what comes after.
+                this.clone().pass_one(line).await;
+                if about.method == "notifications/initialized" {
+                    let this = this.clone();
+                    tokio::spawn(async move { this.speaking().listen_for_ever().await });
+                }
+            }
+        })
+    }
+
+    fn call(&self, _id: String, line: Vec<u8>) -> Boxed<'_, Reply> {
+        Box::pin(async move {
+            match self.exchange(line.into()).await {
+                Ended::Answered(answer) => Reply::Answered(answer),
+                Ended::Refused(why, _) | Ended::NotSent(why) => Reply::NotSent(why),
+                Ended::Lost(why) => Reply::Lost(why),
+                Ended::Accepted => Reply::Lost("the server took the call and gave no answer".into()),
+            }
+        })
+    }
+}

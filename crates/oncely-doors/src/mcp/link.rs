@@ -1,0 +1,134 @@
+//! A link to a server: passes messages on, and carries calls of our own under ids that no client can have.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use memchr::memmem;
+use oncely_core::name::hex;
+
+use super::json::Members;
+
+/// A future that may be sent between threads.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What became of a call of our own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// The server answered: the whole JSON-RPC message.
+    Answered(Bytes),
+    /// It was sent, at least in part that may have been understood, and no answer will come; why.
+    Lost(String),
+    /// It certainly did not reach the server; why.
+    NotSent(String),
+}
+
+/// A way to a server.
+pub trait Link: Send + Sync {
+    /// Passes a client's message on as it is.
+    fn pass(&self, line: Bytes) -> Boxed<'_, ()>;
+
+    /// Sends a request of our own and waits for its answer, however long it takes. Once this has been polled it must be
+    /// polled to its end, or the message may be sent in part.
+    fn call(&self, id: String, line: Vec<u8>) -> Boxed<'_, Reply>;
+}
+
+/// The way back to a client.
+pub trait Client: Send + Sync {
+    /// Sends a message. A client that went away is no error.
+    fn send(&self, line: Bytes) -> Boxed<'_, ()>;
+}
+
+/// Whom a message of a server is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Addressee {
+    /// The client.
+    Client,
+    /// Us: it answers the request of this id.
+    Us(String),
+    /// Us, but it cannot be read.
+    Unreadable(String),
+}
+
+/// Ids of our own: a random beginning that is new with every process, and a number.
+pub struct OwnIds {
+    prefix: String,
+    next: AtomicU64,
+}
+
+impl OwnIds {
+    /// Ids with a new beginning.
+    pub fn new() -> Result<Self, getrandom::Error> {
+        let mut random = [0u8; 12];
+        getrandom::fill(&mut random)?;
+        Ok(Self { prefix: format!("oncely-{}-", hex(&random)), next: AtomicU64::new(1) })
+    }
+
+    /// The next one.
+    pub fn next(&self) -> String {
+        format!("{}{}", self.prefix, self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether a server's message answers a request of ours. Only a message that holds our beginning is read at all: a
+    /// large result of somebody else's request is not.
+    pub fn answered_by(&self, line: &[u8]) -> Addressee {
+        let Some(at) = memmem::find(line, self.prefix.as_bytes()) else { return Addressee::Client };
+        let Ok(members) = serde_json::from_slice::<Members<'_>>(line) else {
+            // A server that prints what it does to its output speaks of our ids, too; a broken answer looks like one.
+            let looks_like_one = line.trim_ascii_start().starts_with(b"{");
+            return if looks_like_one {
+                Addressee::Unreadable(self.id_at(line, at))
+            } else {
+                Addressee::Client
+            };
+        };
+        let is_answer = !members.has("method") && (members.has("result") || members.has("error"));
+        match members.text("id").filter(|id| is_answer && id.starts_with(&self.prefix)) {
+            Some(id) => Addressee::Us(id),
+            None => Addressee::Client,
+        }
+    }
+
+    fn id_at(&self, line: &[u8], at: usize) -> String {
+        let digits = line[at + self.prefix.len()..].iter().take_while(|byte| byte.is_ascii_digit());
+        let number: String = digits.map(|byte| char::from(*byte)).collect();
+        format!("{}{number}", self.prefix)
+    }
+
+    /// The id of ours in a piece of an answer that was cut.
+    pub fn somewhere_in(&self, piece: &[u8]) -> Option<String> {
+        memmem::find(piece, self.prefix.as_bytes()).map(|at| self.id_at(piece, at))
+    }
+
+    /// Whether an id is one of ours.
+    pub fn has(&self, id: &str) -> bool {
+        id.starts_with(&self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Addressee, OwnIds};
+
+    #[test]
+    fn only_answers_under_our_ids_are_ours() {
+        let ids = OwnIds::new().unwrap();
+        let id = ids.next();
+        let is_ours = |line: String| ids.answered_by(line.as_bytes()) == Addressee::Us(id.clone());
+        assert!(is_ours(format!(r#"{{"result":{{}},"id":"{id}"}}"#)));
+        assert!(is_ours(format!(r#"{{"jsonrpc":"2.0","id":"{id}","error":{{"code":1}}}}"#)));
+        assert!(!is_ours(format!(r#"{{"id":1,"result":{{"log":"{id}"}}}}"#)));
+        assert!(!is_ours(format!(r#"{{"id":"{id}","method":"x"}}"#)));
+        assert!(!is_ours(format!("not json {id}")));
+        let doubled = format!(r#"{{"id":"{id}","id":"{id}","result":{{}}}}"#);
+        assert_eq!(ids.answered_by(doubled.as_bytes()), Addressee::Unreadable(id.clone()));
+        let mut broken = format!(r#"{{"id":"{id}","result":""#).into_bytes();
+        broken.extend_from_slice(b"\xff\"}");
+        assert_eq!(ids.answered_by(&broken), Addressee::Unreadable(id.clone()));
+        assert_eq!(ids.answered_by(format!("handling {id}").as_bytes()), Addressee::Client);
+        assert_eq!(ids.somewhere_in(&broken), Some(id.clone()));
+        assert_ne!(ids.next(), ids.next());
+        assert_ne!(OwnIds::new().unwrap().next(), OwnIds::new().unwrap().next());
+    }
+}

@@ -1,0 +1,136 @@
+//! `tools/list`: passed on with our arguments added, and asked by us where a client calls before it lists.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::flight::Flight;
+use super::guard::Guard;
+use super::json::{self, Members};
+use super::link::{Link, Reply};
+use super::message::{self, Request, Response};
+use super::session::Session;
+use super::tools::{Tool, rewrite};
+
+/// How long a server may take to list its tools to us.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Most pages of tools that are asked for.
+const PAGES_MAX: usize = 1_000;
+
+/// Answers a client's `tools/list`: the server's own answer, with our arguments added to tools that write. `None` if the
+/// client has cancelled it.
+pub(super) async fn answer(
+    session: &Session,
+    request: &Request<'_>,
+    flight: &Arc<Flight>,
+) -> Option<Vec<u8>> {
+    let id = session.guard.ids.next();
+    flight.forward_cancel();
+    if !flight.launch(&id) {
+        return None;
+    }
+    let edition = session.guard.catalog.edition();
+    let mut message = request.members.clone();
+    message.set("id", json::raw(&id));
+    let reply = tokio::select! {
+        reply = session.link.call(id, message::line(message.render())) => reply,
+        () = async { flight.cancelled().await; tokio::time::sleep(PATIENCE).await } => return None,
+    };
+    let answer = match reply {
+        Reply::Answered(answer) => answer,
+        Reply::Lost(why) | Reply::NotSent(why) => {
+            return Some(message::error(
+                &request.id,
+                INTERNAL_ERROR,
+                &format!("the server did not answer: {why}"),
+            ));
+        }
+    };
+    let text = std::str::from_utf8(&answer).ok()?;
+    let response = Response::read(text)?;
+    Some(rewritten(&session.guard, &response, &request.id, edition))
+}
+
+/// JSON-RPC's code for a fault of the server.
+const INTERNAL_ERROR: i32 = -32603;
+
+/// A server's list as the client should see it; what is listed is learnt by the way.
+pub(super) fn rewritten(guard: &Guard, response: &Response<'_>, id: &str, edition: u64) -> Vec<u8> {
+    let Some(mut result) = response.result().and_then(|raw| Members::parse(raw).ok()) else {
+        return response.under(id);
+    };
+    let Some(entries) = result.get("tools").and_then(json::items) else { return response.under(id) };
+    guard.catalog.learn(entries.iter().filter_map(|entry| Tool::read(entry.get())), edition);
+    let policy = |name: &str| guard.rules(name).declared.clone();
+    let changed: Vec<Option<String>> = entries.iter().map(|entry| rewrite(entry.get(), policy)).collect();
+    if changed.iter().all(Option::is_none) {
+        return response.under(id);
+    }
+    let texts: Vec<&str> = entries
+        .iter()
+        .zip(&changed)
+        .map(|(entry, changed)| changed.as_deref().unwrap_or_else(|| entry.get()))
+        .collect();
+    let tools = json::raw_text(format!("[{}]", texts.join(",")));
+    result.set("tools", tools);
+    let mut message = response.members.clone();
+    message.set("id", json::raw_text(id.to_owned()));
+    message.set("result", result.raw());
+    message::line(message.render())
+}
+
+/// Asks the server for all its tools, unless somebody has just done so, or it has just failed to answer. `described` is
+/// what requests say of themselves in the era without `initialize`.
+pub async fn learn(guard: &Guard, link: &Arc<dyn Link>, described: Option<&str>) {
+    let _asking = guard.catalog.asking.lock().await;
+    if !guard.catalog.is_worth_asking() {
+        return;
+    }
+    let edition = guard.catalog.edition();
+    let learnt = tokio::time::timeout(PATIENCE, pages(guard, link, described, edition)).await;
+    if !matches!(learnt, Ok(Some(()))) {
+        guard.catalog.failed(edition);
+    }
+}
+
+async fn pages(guard: &Guard, link: &Arc<dyn Link>, described: Option<&str>, edition: u64) -> Option<()> {
+    let mut cursor: Option<String> = None;
+    for _ in 0..PAGES_MAX {
+        let page = page(guard, link, described, cursor.as_deref()).await?;
+        let text = std::str::from_utf8(&page).ok()?;
+        let response = Response::read(text)?;
+        let result = Members::parse(response.result()?).ok()?;
+        let entries = json::items(result.get("tools")?)?;
+        guard.catalog.learn(entries.iter().filter_map(|entry| Tool::read(entry.get())), edition);
+        cursor = result.get("nextCursor").filter(|raw| *raw != "null").map(str::to_owned);
+        if cursor.is_none() {
+            guard.catalog.complete(edition);
+            return Some(());
+        }
+    }
+    None
+}
+
+async fn page(
+    guard: &Guard,
+    link: &Arc<dyn Link>,
+    described: Option<&str>,
+    cursor: Option<&str>,
+) -> Option<bytes::Bytes> {
+    let id = guard.ids.next();
+    let mut params = Members::default();
+    if let Some(cursor) = cursor {
+        params.set("cursor", json::raw_text(cursor.to_owned()));
+    }
+    if let Some(described) = described {
+        params.set("_meta", json::raw_text(described.to_owned()));
+    }
+    let line = format!(
+        r#"{{"jsonrpc":"2.0","id":{},"method":"tools/list","params":{}}}"#,
+        json::quote(&id),
+        params.render()
+    );
+    match link.call(id, message::line(line)).await {
+        Reply::Answered(answer) => Some(answer),
+        Reply::Lost(_) | Reply::NotSent(_) => None,
+    }
+}

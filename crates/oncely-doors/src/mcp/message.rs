@@ -1,0 +1,282 @@
+//! JSON-RPC messages: read only as far as is needed to pass them on, or to answer in the server's place.
+
+use bytes::Bytes;
+use memchr::memmem;
+
+use super::json::{self, Members};
+
+/// JSON that cannot be read.
+pub const PARSE_ERROR: i32 = -32700;
+/// JSON that is no request.
+pub const INVALID_REQUEST: i32 = -32600;
+/// A method that the server does not know.
+pub const METHOD_NOT_FOUND: i32 = -32601;
+/// Parameters that do not fit.
+pub const INVALID_PARAMS: i32 = -32602;
+
+/// What a client sent.
+#[derive(Debug)]
+pub enum Message<'a> {
+    /// It wants an answer.
+    Request(Request<'a>),
+    /// It wants none.
+    Notification {
+        /// What it is about.
+        method: String,
+        /// All members.
+        members: Members<'a>,
+    },
+    /// An answer to the server, or something that is nothing to us.
+    Other,
+    /// Several messages in an array.
+    Batch,
+}
+
+/// A request.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The id, as it was written.
+    pub id: String,
+    /// What it asks for.
+    pub method: String,
+    /// All members.
+    pub members: Members<'a>,
+}
+
+/// A message that cannot be passed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bad {
+    /// The id to answer to, as it was written; `null` if it cannot be told.
+    pub id: String,
+    /// JSON-RPC's code for it.
+    pub code: i32,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl Bad {
+    fn new(id: &str, code: i32, message: impl Into<String>) -> Self {
+        Self { id: id.to_owned(), code, message: message.into() }
+    }
+
+    /// The answer that says so.
+    pub fn answer(&self) -> Vec<u8> {
+        error(&self.id, self.code, &format!("{}; nothing ran", self.message))
+    }
+}
+
+/// Names that decide what a message does. Some parsers take them in any case, so another spelling is refused.
+const DECISIVE: [&str; 6] = ["id", "method", "params", "name", "arguments", "_meta"];
+
+/// Whether a member's name is one that decides, in a spelling that only some parsers take for it.
+pub(super) fn is_lookalike(name: &str) -> bool {
+    // Some fold more than ASCII: the long s and the Kelvin sign are letters of these names to them.
+    let folded = name.replace('\u{17f}', "s").replace('\u{212a}', "k");
+    DECISIVE.iter().any(|decisive| *decisive != name && decisive.eq_ignore_ascii_case(&folded))
+}
+
+/// A message on one line for every reader: line breaks within it, which can only stand between its tokens, as spaces.
+pub fn flat(line: &Bytes) -> Bytes {
+    let inside = super::frames::content(line);
+    if memchr::memchr2(b'\n', b'\r', inside).is_none() {
+        return line.clone();
+    }
+    let is_break = |byte: u8| byte == b'\n' || byte == b'\r';
+    let mut flat: Vec<u8> = inside.iter().map(|byte| if is_break(*byte) { b' ' } else { *byte }).collect();
+    flat.extend_from_slice(&line[inside.len()..]);
+    flat.into()
+}
+
+/// Reads a message of a client.
+pub fn read(line: &[u8]) -> Result<Message<'_>, Bad> {
+    let Ok(text) = std::str::from_utf8(line) else {
+        return Err(Bad::new("null", PARSE_ERROR, "the message is not UTF-8 text"));
+    };
+    if text.trim_start().starts_with('[') {
+        return match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+            Ok(_) => Ok(Message::Batch),
+            Err(e) => Err(Bad::new("null", PARSE_ERROR, format!("the message is not JSON: {e}"))),
+        };
+    }
+    let members: Members<'_> = match serde_json::from_str(text) {
+        Ok(members) => members,
+        Err(e) if e.is_data() => {
+            return Err(Bad::new(
+                "null",
+                INVALID_REQUEST,
+                format!("the message is no JSON-RPC message: {e}"),
+            ));
+        }
+        Err(e) => return Err(Bad::new("null", PARSE_ERROR, format!("the message is not JSON: {e}"))),
+    };
+    if let Some(name) = members.names().find(|name| is_lookalike(name)) {
+        return Err(Bad::new("null", INVALID_REQUEST, format!("the member {name:?} is not spelled right")));
+    }
+    let Some(method) = members.get("method") else { return Ok(Message::Other) };
+    let id = members.get("id").map(str::to_owned);
+    let shown = id.clone().filter(|id| is_id(id)).unwrap_or_else(|| "null".into());
+    let Ok(method) = serde_json::from_str::<String>(method) else {
+        return Err(Bad::new(&shown, INVALID_REQUEST, "the method is not a text"));
+    };
+    match id {
+        Some(id) if is_id(&id) => Ok(Message::Request(Request { id, method, members })),
+        Some(_) => Err(Bad::new("null", INVALID_REQUEST, "the id is neither a text nor an integer")),
+        None => Ok(Message::Notification { method, members }),
+    }
+}
+
+/// Whether a batch holds anything that has to be looked at one by one.
+pub fn batch_needs_guard(line: &[u8]) -> bool {
+    let Some(parts) = std::str::from_utf8(line).ok().and_then(json::items) else { return true };
+    parts.iter().any(|part| match read(part.get().as_bytes()) {
+        Ok(Message::Request(request)) => request.method.starts_with("tools/"),
+        Ok(Message::Notification { method, .. }) => method.starts_with("tools/"),
+        Ok(Message::Other) => false,
+        Ok(Message::Batch) | Err(_) => true,
+    })
+}
+
+fn is_id(raw: &str) -> bool {
+    raw.starts_with('"')
+        || (!raw.contains(['.', 'e', 'E'])
+            && raw.starts_with(['-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']))
+}
+
+/// An answer of a server: a result or an error.
+#[derive(Debug)]
+pub struct Response<'a> {
+    /// The members, in order.
+    pub members: Members<'a>,
+}
+
+impl<'a> Response<'a> {
+    /// Reads an answer; `None` if it is none.
+    pub fn read(text: &'a str) -> Option<Self> {
+        let members = Members::parse(text).ok()?;
+        let is_one = !members.has("method") && (members.has("result") || members.has("error"));
+        is_one.then_some(Self { members })
+    }
+
+    /// The raw result, if it is one.
+    pub fn result(&self) -> Option<&str> {
+        if self.members.has("error") { None } else { self.members.get("result") }
+    }
+
+    /// Code and message of the error, if it is one.
+    pub fn error(&self) -> Option<(i64, String)> {
+        let error = self.members.object("error")?;
+        let code = serde_json::from_str(error.get("code")?).unwrap_or(0);
+        Some((code, error.text("message").unwrap_or_default()))
+    }
+
+    /// The same answer under another id.
+    pub fn under(&self, id: &str) -> Vec<u8> {
+        let mut members = self.members.clone();
+        members.set("id", json::raw_text(id.to_owned()));
+        line(members.render())
+    }
+}
+
+/// The answer with a result.
+pub fn result(id: &str, result: &str) -> Vec<u8> {
+    line(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
+}
+
+/// The answer with an error.
+pub fn error(id: &str, code: i32, message: &str) -> Vec<u8> {
+    let message = json::quote(message);
+    line(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}}}}}"#))
+}
+
+/// A message as a line.
+pub fn line(mut text: String) -> Vec<u8> {
+    text.push('\n');
+    text.into_bytes()
+}
+
+/// The id of an answer that is too long to be kept, from its first and its last bytes: SDKs write it first or last.
+pub fn id_of_cut(head: &[u8], tail: &[u8]) -> Option<String> {
+    let head = String::from_utf8_lossy(head);
+    let before_value = head.find("\"result\"").or_else(|| head.find("\"error\"")).unwrap_or(0);
+    id_after(&head[..before_value]).or_else(|| {
+        let tail = String::from_utf8_lossy(tail);
+        // Only what follows the value itself: the last closing brace but one.
+        let end = tail.trim_end().strip_suffix('}')?;
+        id_after(&end[end.rfind('}').unwrap_or(0)..])
+    })
+}
+
+fn id_after(text: &str) -> Option<String> {
+    let at = memmem::rfind(text.as_bytes(), b"\"id\"")?;
+    let value = text.get(at + 4..)?.trim_start().strip_prefix(':')?.trim_start();
+    let end = match value.strip_prefix('"') {
+        Some(rest) => rest.find('"')? + 2,
+        None => value.find(|c: char| c != '-' && !c.is_ascii_digit()).unwrap_or(value.len()),
+    };
+    let id = value.get(..end)?;
+    (!id.is_empty() && is_id(id)).then(|| id.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{INVALID_REQUEST, Message, PARSE_ERROR, batch_needs_guard, id_of_cut, read};
+
+    fn code(line: &str) -> i32 {
+        read(line.as_bytes()).unwrap_err().code
+    }
+
+    #[test]
+    fn messages_are_told_apart() {
+        let method = |line: &str| match read(line.as_bytes()).unwrap() {
+            Message::Request(request) => format!("request {} {}", request.id, request.method),
+            Message::Notification { method, .. } => format!("notification {method}"),
+            Message::Other => "other".to_owned(),
+            Message::Batch => "batch".to_owned(),
+        };
+        assert_eq!(method(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#), "request 1 ping");
+        assert_eq!(method(r#"{"method":"to\u006fls/call","id":"a"}"#), "request \"a\" tools/call");
+        assert_eq!(method(r#"{"jsonrpc":"2.0","method":"notifications/x"}"#), "notification notifications/x");
+        assert_eq!(method(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), "other");
+        assert_eq!(method(r#"[{"method":"x"}]"#), "batch");
+    }
+
+    #[test]
+    fn what_is_no_message_is_answered_as_the_protocol_says() {
+        assert_eq!(code("hello"), PARSE_ERROR);
+        assert_eq!(code("{\"id\":1"), PARSE_ERROR);
+        assert_eq!(code("[1,"), PARSE_ERROR);
+        assert_eq!(read(b"{\"id\":\"\xff\"}").unwrap_err().code, PARSE_ERROR);
+        assert_eq!(code("3"), INVALID_REQUEST);
+        assert_eq!(code(r#"{"id":null,"method":"ping"}"#), INVALID_REQUEST);
+        assert_eq!(code(r#"{"id":1.5,"method":"ping"}"#), INVALID_REQUEST);
+        assert_eq!(code(r#"{"id":{},"method":"ping"}"#), INVALID_REQUEST);
+        assert_eq!(code(r#"{"id":1,"method":7}"#), INVALID_REQUEST);
+        assert_eq!(code(r#"{"id":1,"method":"ping","method":"tools/call"}"#), INVALID_REQUEST);
+        assert_eq!(code(r#"{"id":1,"Method":"tools/call"}"#), INVALID_REQUEST);
+        assert_eq!(code("{\"id\":1,\"method\":\"tools/call\",\"param\u{17f}\":{}}"), INVALID_REQUEST);
+    }
+
+    #[test]
+    fn a_message_is_one_line_for_every_reader() {
+        let flat = |text: &'static str| super::flat(&bytes::Bytes::from(text));
+        assert_eq!(flat("{\"a\":\r{\n}}\r\n"), "{\"a\": { }}\r\n");
+        assert_eq!(flat("{}\n"), "{}\n");
+        assert_eq!(flat("{\r}"), "{ }");
+    }
+
+    #[test]
+    fn a_batch_is_looked_into() {
+        assert!(batch_needs_guard(br#"[{"id":1,"method":"tools/call"}]"#));
+        assert!(batch_needs_guard(br#"[{"method":"tools/call"}]"#));
+        assert!(batch_needs_guard(br#"[3]"#));
+        assert!(!batch_needs_guard(br#"[{"id":1,"method":"ping"},{"method":"x"},{"id":2,"result":{}}]"#));
+    }
+
+    #[test]
+    fn the_id_of_an_answer_that_was_cut_is_found_at_either_end() {
+        assert_eq!(id_of_cut(br#"{"jsonrpc":"2.0","id":7,"result":{"a":"#, b"").as_deref(), Some("7"));
+        let tail = br#"..."id":3}]},"jsonrpc":"2.0","id":"x"}"#;
+        assert_eq!(id_of_cut(br#"{"result":{"id":9"#, tail).as_deref(), Some("\"x\""));
+        assert_eq!(id_of_cut(br#"{"result":{"id":9"#, b"\"id\":9}}").as_deref(), None);
+    }
+}

@@ -1,0 +1,32 @@
+//! The MCP door: any MCP server, unchanged, made safe to retry.
+//!
+//! Messages are passed on as the bytes that came. Only `tools/list` (our arguments are added to tools that write) and
+//! `tools/call` of tools that write are touched.
+//!
+//! - [`message`], [`json`], [`frames`]: messages as bytes, read only as far as is needed.
+//! - [`tools`], [`listing`]: what a server's tools are, which of them write, and what is added to them.
+//! - [`call`]: a `tools/call`: its key, its payload, what the server gets. [`classify`]: what an answer proves.
+//! - [`guard`]: makes a call of the engine out of it, and [`reply`] a tool result out of the answer.
+//! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server.
+//! - [`stdio`], [`serve`]: a server that we start and a client that started us. [`probe`]: asks a check command.
+//! - [`explain`]: asks a server for its tools on behalf of a person.
+//! - [`http`]: servers at an address, and clients that connect. [`name`]: what a server is called.
+
+pub mod call;
+pub mod classify;
+pub mod explain;
+pub mod flight;
+pub mod frames;
+pub mod guard;
+pub mod http;
+pub mod json;
+pub mod link;
+pub mod listing;
+pub mod message;
+pub mod name;
+pub mod probe;
+pub mod reply;
+pub mod serve;
+pub mod session;
+pub mod stdio;
+pub mod tools;

@@ -1,0 +1,315 @@
+//! Answers as tool results: what happened, whether anything ran, and what to do next, in words for a model.
+
+use oncely::policy_file::Annotate;
+use oncely::{Answer, Execution, Forecast, Outcome, Replay, Unrecorded};
+use oncely_core::{KeyOrigin, Record, State};
+use serde_json::{Value, json};
+
+use super::json::{self, Members};
+use crate::envelope::Envelope;
+use crate::tell;
+
+/// Where the envelope of an answer is put under `_meta`.
+pub const ENVELOPE: &str = "dev.oncely/envelope";
+/// Where a replay says under `_meta` that it is one.
+pub const REPLAYED: &str = "dev.oncely/replayed";
+
+/// What has to be known of the caller to word a result.
+#[derive(Debug, Clone, Copy)]
+pub struct Form {
+    /// How a replay says that it is one.
+    pub annotate: Annotate,
+    /// Whether results of this era name their type.
+    pub era: Era,
+    /// Whether good results of the tool have to follow a schema.
+    pub schema: Schema,
+}
+
+/// Which protocol a request speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Era {
+    /// With `initialize`.
+    Legacy,
+    /// Requests describe themselves.
+    Modern,
+}
+
+/// Whether good results of a tool have to follow a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Schema {
+    /// They are free.
+    Free,
+    /// They are bound.
+    Bound,
+}
+
+/// Whether a result is marked as an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Good,
+    Error,
+}
+
+/// A result of our own, with a text for the model and the envelope for programs.
+fn own(form: Form, mark: Mark, text: &str, envelope: &Envelope) -> String {
+    let mut result = Members::default();
+    if form.era == Era::Modern {
+        result.set("resultType", json::raw(&"complete"));
+    }
+    result.set("content", json::raw(&json!([{ "type": "text", "text": text }])));
+    if mark == Mark::Error {
+        result.set("isError", json::raw(&true));
+    }
+    result.set("_meta", json::raw(&json!({ ENVELOPE: envelope })));
+    result.render()
+}
+
+/// A call that was refused before anything ran.
+pub fn refused(form: Form, code: &str, message: &str, retryable: bool) -> String {
+    own(form, Mark::Error, message, &Envelope::failed(code, message, retryable))
+}
+
+/// The answer to a call for which nothing ran now.
+pub fn answered(form: Form, answer: &Answer) -> String {
+    match answer {
+        Answer::Replayed(replay) => replayed(form, replay),
+        Answer::Refused(replay) => spent(form, replay, answer),
+        other => {
+            let mut envelope =
+                tell::without_running(other).unwrap_or_else(|| Envelope::done("noop", Value::Null));
+            let text = words(other);
+            if let Some(error) = &mut envelope.error {
+                error.message.clone_from(&text);
+            }
+            own(form, Mark::Error, &text, &envelope)
+        }
+    }
+}
+
+fn words(answer: &Answer) -> String {
+    match answer {
+        Answer::Conflict { .. } => "Refused: this idempotency_key was used before for a call with other arguments. \
+             Nothing ran. To retry the first call, repeat its arguments exactly; for another intent, use another \
+             idempotency_key."
+            .to_owned(),
+        Answer::InProgress(there) => format!(
+            "In progress: attempt {} of this very call is still running. Nothing ran now. Call again with the same \
+             arguments in {} ms or later to get its result; do not change the idempotency_key.",
+            there.record.body.attempts, there.retry_after_ms
+        ),
+        Answer::Unknown(there) => unknown_words(
+            " Nothing ran now.",
+            there.record.body.attempts,
+            &match &there.record.body.state {
+                State::InDoubt { doubt, .. } => doubt.message.clone(),
+                _ => "its end is not known".to_owned(),
+            },
+            &there.record.intent.short(),
+        ),
+        Answer::Executed(_) | Answer::Replayed(_) | Answer::Refused(_) => String::new(),
+    }
+}
+
+/// What a model is told of an unknown outcome; `now` is what this very call did.
+fn unknown_words(now: &str, attempt: u32, why: &str, id: &str) -> String {
+    format!(
+        "Outcome unknown: attempt {attempt} of this call may have happened: {why}.{now} Calling again will not run it; do \
+         not work around that with another idempotency_key. Find out whether it happened, for example with a tool that \
+         reads, and tell the user. A person settles it with: oncely resolve {id} --succeeded | --rejected"
+    )
+}
+
+fn again(record: &Record) -> &'static str {
+    match record.body.name.key.origin() {
+        KeyOrigin::Explicit => "To mean it as a new call, use another idempotency_key.",
+        KeyOrigin::Derived => "To mean it as a new call, pass an idempotency_key of its own.",
+    }
+}
+
+fn replayed(form: Form, replay: &Replay) -> String {
+    let record = &replay.record;
+    let when = tell::ago(replay.age_ms());
+    let Some(result) = replay.result() else {
+        let text = format!(
+            "Already done: attempt {} of this call succeeded {when}; nothing ran now. Its result is no longer kept. {}",
+            record.body.attempts,
+            again(record)
+        );
+        let mut envelope = tell::with_record(Envelope::done("noop", Value::Null), record);
+        envelope.reason = Some(text.clone());
+        // A client that checks results against a schema would take one without data for a broken server.
+        let mark = if form.schema == Schema::Bound { Mark::Error } else { Mark::Good };
+        return own(form, mark, &text, &envelope);
+    };
+    let raw = as_result(String::from_utf8_lossy(result).into_owned());
+    let text = format!(
+        "Replayed by oncely: attempt {} of this call succeeded {when}, and this is its result; nothing ran now. {}",
+        record.body.attempts,
+        again(record)
+    );
+    let meta = json!({
+        "at": when_of(record),
+        "age_ms": replay.age_ms(),
+        "key": record.body.name.key.as_str(),
+        "attempt": record.body.attempts,
+        "id": record.intent.to_string(),
+    });
+    of_era(form.era, annotated(form.annotate, &raw, &text, REPLAYED, &meta))
+}
+
+/// A stored result as the caller's era has it: one that was stored in the other era may lack its type.
+fn of_era(era: Era, result: String) -> String {
+    match Members::parse(&result) {
+        Ok(mut members) if era == Era::Modern && !members.has("resultType") => {
+            members.set("resultType", json::raw(&"complete"));
+            members.render()
+        }
+        _ => result,
+    }
+}
+
+/// A stored result; what a person or a check gave in its place may be any text.
+fn as_result(stored: String) -> String {
+    match Members::parse(&stored) {
+        Ok(_) => stored,
+        Err(_) => json!({ "content": [{ "type": "text", "text": stored.trim_end() }] }).to_string(),
+    }
+}
+
+fn when_of(record: &Record) -> u64 {
+    record.changed_at.0
+}
+
+/// A result with one more text and one more entry under `_meta`; everything else, `structuredContent` above all, stays
+/// as it is.
+fn annotated(annotate: Annotate, raw: &str, text: &str, name: &str, meta: &Value) -> String {
+    let Ok(mut result) = Members::parse(raw) else { return raw.to_owned() };
+    if annotate == Annotate::Off {
+        return raw.to_owned();
+    }
+    let item = json!({ "type": "text", "text": text }).to_string();
+    let content = result.get("content").and_then(|content| json::push_item(content, &item));
+    if let (Annotate::Text, Some(content)) = (annotate, content) {
+        result.set("content", content);
+    }
+    let mut under = result.object("_meta").unwrap_or_default();
+    under.set(name, json::raw(meta));
+    let under = under.raw();
+    result.set("_meta", under);
+    result.render()
+}
+
+/// A rejection whose retry budget is spent: the server's own words again, and ours.
+fn spent(form: Form, replay: &Replay, answer: &Answer) -> String {
+    let envelope = tell::without_running(answer).unwrap_or_else(|| Envelope::done("noop", Value::Null));
+    let text = envelope.error.as_ref().map_or_else(String::new, |error| error.message.clone());
+    let stored = match &replay.record.body.state {
+        State::Rejected { failure, .. } => failure.detail.clone(),
+        _ => None,
+    };
+    match stored {
+        Some(raw) => {
+            let raw = String::from_utf8_lossy(&raw);
+            of_era(form.era, annotated(form.annotate, &raw, &text, ENVELOPE, &json!(envelope)))
+        }
+        None => own(form, Mark::Error, &text, &envelope),
+    }
+}
+
+/// The answer to a call that ran now; `raw` is the server's own result, if there is one.
+pub fn executed(form: Form, execution: &Execution, record: &RecordName, raw: Option<&str>) -> Option<String> {
+    let id = execution.intent.short();
+    let warning = execution.unrecorded.as_ref().map(|unrecorded| warning(unrecorded, execution.attempt, &id));
+    let text = match &execution.outcome {
+        Outcome::Succeeded { .. } => warning.clone(),
+        Outcome::Rejected(failure) if raw.is_none() => {
+            return Some(refused(form, &failure.code, &failure.message, warning.is_none()));
+        }
+        Outcome::Rejected(_) => warning.clone(),
+        Outcome::Unknown(doubt) => Some(unknown_words("", execution.attempt, &doubt.message, &id)),
+    };
+    let mut envelope = match &execution.outcome {
+        Outcome::Succeeded { effect, .. } => Envelope::done(effect.as_str(), Value::Null),
+        Outcome::Rejected(failure) => Envelope::failed(&failure.code, &failure.message, warning.is_none()),
+        Outcome::Unknown(doubt) => {
+            Envelope::failed("OUTCOME_UNKNOWN", &doubt.message, false).with_fix(format!("oncely show {id}"))
+        }
+    };
+    envelope.warnings.extend(warning);
+    let envelope = envelope
+        .with_meta("id", execution.intent.to_string())
+        .with_meta("tool", record.tool.as_str())
+        .with_meta("key", record.key.as_str())
+        .with_meta("attempt", execution.attempt);
+    match (text, raw) {
+        // The server's own answer says it all.
+        (None, _) => None,
+        (Some(text), Some(raw)) => Some(annotated(form.annotate, raw, &text, ENVELOPE, &json!(envelope))),
+        (Some(text), None) => Some(own(form, Mark::Error, &text, &envelope)),
+    }
+}
+
+/// What names the record of a call that ran now.
+#[derive(Debug, Clone)]
+pub struct RecordName {
+    /// The tool, in full.
+    pub tool: String,
+    /// The key.
+    pub key: String,
+}
+
+fn warning(unrecorded: &Unrecorded, attempt: u32, id: &str) -> String {
+    match unrecorded {
+        Unrecorded::StoreFailed(error) => format!(
+            "Warning: this call ran, but its end could not be recorded ({error}). A retry will not run it again until \
+             it is settled: oncely show {id}"
+        ),
+        Unrecorded::Superseded => format!(
+            "Warning: another attempt had taken the place of attempt {attempt}: the effect may have happened twice; see \
+             oncely log --id {id}"
+        ),
+        Unrecorded::EarlierUnknown => format!(
+            "Warning: attempt {attempt} did nothing, but what an attempt before it did is not known; settle it: oncely \
+             show {id}"
+        ),
+    }
+}
+
+/// What a call would do now.
+pub fn forecast(form: Form, tool: &str, forecast: &Forecast) -> String {
+    let (text, envelope) = match forecast {
+        Forecast::WouldRun { attempt, effect } => (
+            format!("Dry run: a call now would run {tool} (attempt {attempt}). Nothing ran."),
+            Envelope::done(effect.would(), Value::Null).with_meta("attempt", *attempt),
+        ),
+        Forecast::WouldCheck { record } => (
+            "Dry run: a call now would ask the check about an attempt whose outcome is unknown, and then run or not. \
+             Nothing ran."
+                .to_owned(),
+            tell::with_record(Envelope::done("noop", Value::Null), record),
+        ),
+        Forecast::WouldAnswer(Answer::Replayed(replay)) => (
+            format!(
+                "Dry run: a call now would get the result of attempt {}, which succeeded {}. Nothing ran.",
+                replay.record.body.attempts,
+                tell::ago(replay.age_ms())
+            ),
+            tell::with_record(Envelope::done("noop", Value::Null), &replay.record),
+        ),
+        Forecast::WouldAnswer(answer) => {
+            let envelope = tell::without_running(answer).unwrap_or_else(|| Envelope::done("noop", Value::Null));
+            let said = words(answer);
+            let said = if said.is_empty() {
+                envelope.error.as_ref().map_or_else(String::new, |e| e.message.clone())
+            } else {
+                said
+            };
+            (format!("Dry run: a call now would be answered: {said}"), envelope)
+        }
+    };
+    let mut envelope = envelope.with_meta("dry_run", true);
+    envelope.reason.get_or_insert_with(|| text.clone());
+    // Without the data that a schema asks for, only an error is a valid answer.
+    let mark = if form.schema == Schema::Bound || !envelope.ok { Mark::Error } else { Mark::Good };
+    own(form, mark, &text, &envelope)
+}

@@ -1,0 +1,245 @@
+//! One client and one server: decides for every message of the client whether it is passed on, guarded or answered.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use memchr::memmem;
+use oncely_core::Kind;
+use tokio::sync::watch;
+
+use super::call::ToolCall;
+use super::flight::Flight;
+use super::guard::{Caller, Guard};
+use super::json::{self, Members};
+use super::link::{Client, Link};
+use super::listing;
+use super::message::{self, INVALID_REQUEST, Message, Request};
+
+/// A client, a server and the guard between them.
+pub struct Session {
+    /// The guard.
+    pub guard: Arc<Guard>,
+    /// The way to the server.
+    pub link: Arc<dyn Link>,
+    /// The way to the client.
+    pub client: Arc<dyn Client>,
+    /// What tells this client from others that share the guard.
+    pub principal: Option<String>,
+    /// Requests of the client that we answer, by their ids.
+    flights: Mutex<HashMap<String, Arc<Flight>>>,
+    handshake: Mutex<Handshake>,
+    /// How many tasks are at work for the client.
+    busy: watch::Sender<usize>,
+}
+
+/// How far the client and the server have come with each other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Handshake {
+    /// Nothing was said yet, or requests describe themselves.
+    #[default]
+    None,
+    /// `initialize` was sent: the server takes no other requests.
+    Begun,
+    /// The client said that it is ready.
+    Done,
+}
+
+/// What to do with a message.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Pass it on as it is.
+    Pass,
+    /// It is taken care of.
+    Taken,
+}
+
+impl Session {
+    /// A session between a client and a server.
+    pub fn new(
+        guard: Arc<Guard>,
+        link: Arc<dyn Link>,
+        client: Arc<dyn Client>,
+        principal: Option<String>,
+    ) -> Arc<Self> {
+        let (flights, handshake) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { guard, link, client, principal, flights, handshake, busy: watch::Sender::new(0) })
+    }
+
+    fn flights(&self) -> MutexGuard<'_, HashMap<String, Arc<Flight>>> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_handshake(&self, to: Handshake) {
+        *self.handshake.lock().unwrap_or_else(PoisonError::into_inner) = to;
+    }
+
+    fn may_ask(&self) -> bool {
+        *self.handshake.lock().unwrap_or_else(PoisonError::into_inner) != Handshake::Begun
+    }
+
+    /// Waits until nothing is at work for the client any more, at most for `timeout`. Says whether that was reached.
+    pub async fn is_idle_within(&self, timeout: Duration) -> bool {
+        let mut busy = self.busy.subscribe();
+        tokio::time::timeout(timeout, busy.wait_for(|count| *count == 0)).await.is_ok()
+    }
+
+    /// Takes a message of the client.
+    pub async fn on_client(self: &Arc<Self>, line: &Bytes) -> Next {
+        match message::read(line) {
+            Err(bad) => self.tell(bad.answer()).await,
+            Ok(Message::Other) => Next::Pass,
+            Ok(Message::Batch) if !message::batch_needs_guard(line) => Next::Pass,
+            Ok(Message::Batch) => {
+                let why = "a batch with calls of tools is not taken; send them one by one; nothing ran";
+                self.tell(message::error("null", INVALID_REQUEST, why)).await
+            }
+            Ok(Message::Notification { method, members }) => self.on_notification(&method, &members).await,
+            Ok(Message::Request(request)) => self.on_request(request, line).await,
+        }
+    }
+
+    async fn on_notification(&self, method: &str, members: &Members<'_>) -> Next {
+        match method {
+            "notifications/initialized" => self.set_handshake(Handshake::Done),
+            // Without an id nobody could be told how it went, and no server may act on it.
+            "tools/call" => return Next::Taken,
+            "notifications/cancelled" => return self.cancel(members).await,
+            _ => {}
+        }
+        Next::Pass
+    }
+
+    async fn on_request(self: &Arc<Self>, request: Request<'_>, line: &Bytes) -> Next {
+        match request.method.as_str() {
+            "initialize" => {
+                self.set_handshake(Handshake::Begun);
+                Next::Pass
+            }
+            "tools/list" => match self.board(&request.id) {
+                Some(flight) => self.begin_task(line, flight, Task::List),
+                None => self.tell(double_id(&request.id)).await,
+            },
+            "tools/call" => {
+                let call = match ToolCall::read(&request) {
+                    Ok(call) => call,
+                    Err(answer) => return self.tell(answer).await,
+                };
+                if self.guard.kind(&call.name).is_ok_and(|(kind, _)| kind == Kind::Read) {
+                    return Next::Pass;
+                }
+                match self.board(&request.id) {
+                    Some(flight) => self.begin_task(line, flight, Task::Call),
+                    None => self.tell(double_id(&request.id)).await,
+                }
+            }
+            _ => Next::Pass,
+        }
+    }
+
+    /// Notes a message of the server that is passed on.
+    pub fn on_server(&self, line: &[u8]) {
+        // A server may write the slash of a method's name in two ways, so only its end is looked for.
+        if memmem::find(line, b"list_changed").is_none() {
+            return;
+        }
+        let members: Result<Members<'_>, _> = serde_json::from_slice(line);
+        if members.is_ok_and(|m| m.text("method").as_deref() == Some("notifications/tools/list_changed")) {
+            self.guard.catalog.changed();
+        }
+    }
+
+    async fn tell(&self, answer: Vec<u8>) -> Next {
+        self.client.send(answer.into()).await;
+        Next::Taken
+    }
+
+    /// Takes a request on board; `None` if one with this id is under way.
+    fn board(&self, id: &str) -> Option<Arc<Flight>> {
+        let mut flights = self.flights();
+        if flights.contains_key(id) {
+            return None;
+        }
+        let flight = Arc::new(Flight::default());
+        flights.insert(id.to_owned(), flight.clone());
+        Some(flight)
+    }
+
+    /// Works on a request in a task of its own: the client's other messages do not wait for it, and its end is recorded
+    /// even if the client goes away.
+    fn begin_task(self: &Arc<Self>, line: &Bytes, flight: Arc<Flight>, task: Task) -> Next {
+        let (session, line) = (self.clone(), line.clone());
+        self.busy.send_modify(|count| *count += 1);
+        tokio::spawn(async move {
+            if let Ok(Message::Request(request)) = message::read(&line) {
+                let answer = match task {
+                    Task::List => listing::answer(&session, &request, &flight).await,
+                    Task::Call => session.answer_call(&request, &line, &flight).await,
+                };
+                session.flights().remove(&request.id);
+                // A client that has cancelled a request does not expect an answer to it.
+                if let Some(answer) = answer.filter(|_| !flight.is_cancelled()) {
+                    session.client.send(answer.into()).await;
+                }
+            }
+            session.busy.send_modify(|count| *count -= 1);
+        });
+        Next::Taken
+    }
+
+    async fn answer_call(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        line: &Bytes,
+        flight: &Arc<Flight>,
+    ) -> Option<Vec<u8>> {
+        let call = match ToolCall::read(request) {
+            Ok(call) => call,
+            Err(answer) => return Some(answer),
+        };
+        if self.guard.kind(&call.name).is_err() && self.may_ask() {
+            listing::learn(&self.guard, &self.link, call.self_description().as_deref()).await;
+        }
+        let (kind, _) = self.guard.kind_as_known(&call.name);
+        if kind == Kind::Read {
+            // From here on the server answers it, and a cancellation is passed on.
+            self.flights().remove(&request.id);
+            if !flight.is_cancelled() {
+                self.link.pass(line.clone()).await;
+            }
+            return None;
+        }
+        let caller = Caller { link: &self.link, client: &self.client, principal: self.principal.as_deref() };
+        Some(self.guard.answer(&call, &caller, flight).await)
+    }
+
+    /// A client does not want an answer any more. A write that has been sent is let finish, so that its end is known;
+    /// what the server would only compute in vain is cancelled there.
+    async fn cancel(&self, members: &Members<'_>) -> Next {
+        let params = members.object("params").unwrap_or_default();
+        let Some(id) = params.get("requestId") else { return Next::Pass };
+        let Some(flight) = self.flights().get(id).cloned() else { return Next::Pass };
+        let sent_as = flight.cancel();
+        if let Some(own_id) = sent_as.filter(|_| flight.forwards_cancel()) {
+            let mut params = params.clone();
+            params.set("requestId", json::raw(&own_id));
+            let mut message = members.clone();
+            let params = params.raw();
+            message.set("params", params);
+            self.link.pass(message::line(message.render()).into()).await;
+        }
+        Next::Taken
+    }
+}
+
+/// What is done for a request.
+#[derive(Debug, Clone, Copy)]
+enum Task {
+    List,
+    Call,
+}
+
+fn double_id(id: &str) -> Vec<u8> {
+    message::error(id, INVALID_REQUEST, "a request with this id is under way; nothing ran")
+}

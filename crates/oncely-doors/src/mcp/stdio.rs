@@ -1,0 +1,318 @@
+//! Standard input and output: a server that we start, and a client that started us.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use rustix::fs::FileType;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::oneshot;
+
+use super::frames::{Frame, Frames, content};
+use super::link::{Addressee, Boxed, Client, Link, OwnIds, Reply};
+use super::message;
+use super::session::{Next, Session};
+
+/// Anything to read from.
+pub type Input = Box<dyn AsyncRead + Send + Unpin>;
+/// Anything to write to.
+pub type Output = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// Messages are collected up to this size before they are written.
+const COLLECT: usize = 64 * 1024;
+
+/// Writes whole messages, one after the other. Whoever stops waiting half-way leaves the rest to the next: half a message
+/// would spoil all that follow.
+pub struct Outlet {
+    to: tokio::sync::Mutex<Writing>,
+}
+
+struct Writing {
+    to: Option<Output>,
+    /// The message that is being written, and how far it has come.
+    message: Bytes,
+    written: usize,
+}
+
+/// How much of a message was written.
+enum Written {
+    All,
+    /// So much that it could be understood.
+    Enough,
+    TooLittle(io::Error),
+}
+
+impl Outlet {
+    /// Writes to this.
+    pub fn new(to: Output) -> Self {
+        Self { to: tokio::sync::Mutex::new(Writing { to: Some(to), message: Bytes::new(), written: 0 }) }
+    }
+
+    /// No more: the reader sees the end.
+    pub async fn close(&self) {
+        self.to.lock().await.to = None;
+    }
+
+    async fn write(&self, message: Bytes) -> Written {
+        let mut writing = self.to.lock().await;
+        // What an earlier one left; that it failed is seen again with ours.
+        let _ = writing.finish().await;
+        (writing.message, writing.written) = (message, 0);
+        let done = writing.finish().await;
+        let (message, written) = (std::mem::take(&mut writing.message), writing.written);
+        match done {
+            Ok(()) => Written::All,
+            Err(error) => short(&message, written, error),
+        }
+    }
+}
+
+impl Writing {
+    async fn finish(&mut self) -> io::Result<()> {
+        let closed = || io::Error::new(io::ErrorKind::BrokenPipe, "it is closed");
+        let writer = self.to.as_mut().ok_or_else(closed)?;
+        while self.written < self.message.len() {
+            match writer.write(&self.message[self.written..]).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => self.written += count,
+            }
+        }
+        writer.flush().await
+    }
+}
+
+/// A message that lacks more than its end of line cannot be read by anybody.
+fn short(bytes: &[u8], written: usize, error: io::Error) -> Written {
+    if written < content(bytes).len() { Written::TooLittle(error) } else { Written::Enough }
+}
+
+impl Client for Outlet {
+    fn send(&self, line: Bytes) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            self.write(line).await;
+        })
+    }
+}
+
+/// The link to a server by its standard input and output.
+pub struct StdioLink {
+    to: Outlet,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    calls: HashMap<String, oneshot::Sender<Result<Bytes, String>>>,
+    /// Why no answers will come any more.
+    over: Option<String>,
+}
+
+impl StdioLink {
+    /// Writes to a server's standard input.
+    pub fn new(to: Output) -> Self {
+        Self { to: Outlet::new(to), waiting: Mutex::default() }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server's input ends.
+    pub async fn close(&self) {
+        self.to.close().await;
+    }
+
+    /// No answers will come any more.
+    pub fn end(&self, why: &str) {
+        let mut waiting = self.waiting();
+        waiting.over = Some(why.to_owned());
+        for (_, caller) in waiting.calls.drain() {
+            // One that does not wait any more needs no answer.
+            let _ = caller.send(Err(why.to_owned()));
+        }
+    }
+
+    fn answer(&self, id: &str, answer: Result<Bytes, String>) {
+        let caller = self.waiting().calls.remove(id);
+        if let Some(caller) = caller {
+            // One that does not wait any more needs no answer.
+            let _ = caller.send(answer);
+        }
+    }
+
+    fn expect(&self, id: &str) -> Result<oneshot::Receiver<Result<Bytes, String>>, String> {
+        let mut waiting = self.waiting();
+        if let Some(why) = &waiting.over {
+            return Err(why.clone());
+        }
+        let (sender, receiver) = oneshot::channel();
+        waiting.calls.insert(id.to_owned(), sender);
+        Ok(receiver)
+    }
+}
+
+/// Takes a call off the list of those waited for, however the wait ends.
+struct Expected<'a>(&'a StdioLink, &'a str);
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        self.0.waiting().calls.remove(self.1);
+    }
+}
+
+impl Link for StdioLink {
+    fn pass(&self, line: Bytes) -> Boxed<'_, ()> {
+        // A server that went away is noticed where it is read from.
+        Box::pin(async move {
+            self.to.write(line).await;
+        })
+    }
+
+    fn call(&self, id: String, line: Vec<u8>) -> Boxed<'_, Reply> {
+        Box::pin(async move {
+            let answer = match self.expect(&id) {
+                Ok(answer) => answer,
+                Err(why) => return Reply::NotSent(why),
+            };
+            let _expected = Expected(self, &id);
+            if let Written::TooLittle(error) = self.to.write(line.into()).await {
+                return Reply::NotSent(format!("the server does not read: {error}"));
+            }
+            match answer.await {
+                Ok(Ok(answer)) => Reply::Answered(answer),
+                Ok(Err(why)) => Reply::Lost(why),
+                Err(_) => Reply::Lost("the link to the server was given up".into()),
+            }
+        })
+    }
+}
+
+/// Passes a client's messages on until it ends its input.
+pub async fn pump_client(frames: &mut Frames<Input>, session: &Arc<Session>) -> io::Result<()> {
+    let mut collected = Vec::new();
+    loop {
+        let frame = match frames.ready() {
+            Some(frame) => frame,
+            None => {
+                flush(&mut collected, session).await;
+                match frames.next().await? {
+                    Some(frame) => frame,
+                    None => return Ok(()),
+                }
+            }
+        };
+        match frame {
+            Frame::TooLong { .. } => {
+                let why = "the message is longer than allowed (--max-message); nothing ran";
+                let answer = message::error("null", message::INVALID_REQUEST, why);
+                session.client.send(answer.into()).await;
+            }
+            Frame::Line(line) if content(&line).is_empty() => {}
+            Frame::Line(line) => {
+                let line = message::flat(&line);
+                let next = session.on_client(&line).await;
+                if next == Next::Pass {
+                    collected.extend_from_slice(&line);
+                    if line.last() != Some(&b'\n') {
+                        collected.push(b'\n');
+                    }
+                }
+                // What was passed on before goes out before what this one may have started: nothing of that has run
+                // yet, and the outlet is handed out in order.
+                if next == Next::Taken || collected.len() >= COLLECT {
+                    flush(&mut collected, session).await;
+                }
+            }
+        }
+    }
+}
+
+async fn flush(collected: &mut Vec<u8>, session: &Session) {
+    if !collected.is_empty() {
+        session.link.pass(std::mem::take(collected).into()).await;
+    }
+}
+
+/// Passes a server's messages on until it ends its output; answers to calls of ours go to whoever made them.
+pub async fn pump_server(from: Input, ids: &OwnIds, link: &StdioLink, session: &Session, limit: usize) {
+    let mut frames = Frames::new(from, limit);
+    let mut collected = Vec::new();
+    loop {
+        let frame = match frames.ready() {
+            Some(frame) => Some(frame),
+            None => {
+                if !collected.is_empty() {
+                    session.client.send(std::mem::take(&mut collected).into()).await;
+                }
+                // A server whose output cannot be read has ended, as far as can be seen from here.
+                frames.next().await.ok().flatten()
+            }
+        };
+        match frame {
+            None => return link.end("the server ended before it answered"),
+            Some(Frame::TooLong { head, tail }) => too_long(&head, &tail, ids, link, session).await,
+            Some(Frame::Line(line)) => match ids.answered_by(&line) {
+                Addressee::Us(id) => link.answer(&id, Ok(line)),
+                Addressee::Unreadable(id) => {
+                    link.answer(&id, Err("the server's answer cannot be read".into()))
+                }
+                Addressee::Client => {
+                    session.on_server(&line);
+                    if line.len() >= COLLECT {
+                        session.client.send(std::mem::take(&mut collected).into()).await;
+                        session.client.send(line).await;
+                    } else {
+                        collected.extend_from_slice(&line);
+                    }
+                }
+            },
+        }
+    }
+}
+
+async fn too_long(head: &[u8], tail: &[u8], ids: &OwnIds, link: &StdioLink, session: &Session) {
+    let why = "the server's answer is longer than allowed (--max-message)";
+    if let Some(own) = ids.somewhere_in(head).or_else(|| ids.somewhere_in(tail)) {
+        return link.answer(&own, Err(why.to_owned()));
+    }
+    if let Some(id) = message::id_of_cut(head, tail) {
+        session.client.send(message::error(&id, -32603, why).into()).await;
+    }
+}
+
+/// Our standard input, without a thread in between where that is possible.
+pub fn standard_input() -> io::Result<Input> {
+    let fd = std::io::stdin().as_fd().try_clone_to_owned()?;
+    Ok(match plain_pipe(&fd)? {
+        Some(FileType::Fifo) => Box::new(tokio::net::unix::pipe::Receiver::from_owned_fd(fd)?),
+        Some(FileType::Socket) => Box::new(stream(fd)?),
+        _ => Box::new(tokio::io::stdin()),
+    })
+}
+
+/// Our standard output, without a thread in between where that is possible.
+pub fn standard_output() -> io::Result<Output> {
+    let fd = std::io::stdout().as_fd().try_clone_to_owned()?;
+    Ok(match plain_pipe(&fd)? {
+        Some(FileType::Fifo) => Box::new(tokio::net::unix::pipe::Sender::from_owned_fd(fd)?),
+        Some(FileType::Socket) => Box::new(stream(fd)?),
+        _ => Box::new(tokio::io::stdout()),
+    })
+}
+
+fn stream(fd: OwnedFd) -> io::Result<tokio::net::UnixStream> {
+    let stream = std::os::unix::net::UnixStream::from(fd);
+    stream.set_nonblocking(true)?;
+    tokio::net::UnixStream::from_std(stream)
+}
+
+/// What a stream is, if it may be switched to not blocking: the switch is seen by everybody who shares it, and standard
+/// error is shared with the server.
+fn plain_pipe(fd: &OwnedFd) -> io::Result<Option<FileType>> {
+    let this = rustix::fs::fstat(fd)?;
+    let shared = rustix::fs::fstat(std::io::stderr().as_fd())
+        .is_ok_and(|other| (other.st_dev, other.st_ino) == (this.st_dev, this.st_ino));
+    Ok((!shared).then(|| FileType::from_raw_mode(this.st_mode)))
+}
