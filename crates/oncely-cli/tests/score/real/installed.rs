@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Set by `./test`: a tool that is missing is a failure, and not a reason to skip.
-const REQUIRE: &str = "ONCELY_REQUIRE_TOOLS";
+const REQUIRE: &str = "ONCELY_NO_SKIPS";
 
 /// The folders to look in, if these programs are there; otherwise says what was skipped and why.
 pub(crate) fn installed(programs: &[&str]) -> Option<Vec<PathBuf>> {
