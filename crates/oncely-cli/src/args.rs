@@ -64,6 +64,8 @@ pub enum Command {
     Check(commands::check::CheckArgs),
     /// Examine the ledger and the surroundings
     Doctor(commands::doctor::DoctorArgs),
+    /// List how third-party APIs take an idempotency key
+    Providers(commands::providers::ProvidersArgs),
     /// Watch a flaky payment service and a retrying agent, with and without oncely
     Demo(commands::demo::DemoArgs),
     /// Print shell completions

@@ -3,7 +3,9 @@
 //!
 //! - [`envelope`]: the answer as JSON, the same for every door.
 //! - [`tell`]: answers in words. [`command`]: any command line.
+//! - [`providers`]: how third-party APIs take an idempotency key.
 
 pub mod command;
 pub mod envelope;
+pub mod providers;
 pub mod tell;

@@ -9,6 +9,7 @@ pub(crate) mod generate;
 pub(crate) mod key;
 pub(crate) mod log;
 pub(crate) mod ls;
+pub(crate) mod providers;
 pub(crate) mod purge;
 pub(crate) mod resolve;
 pub(crate) mod run;
