@@ -125,6 +125,7 @@ fn unknown(there: &Unresolved) -> Envelope {
 
 fn owner_of(record: &Record) -> String {
     match &record.body.state {
+        State::Running { owner, .. } if owner.is_remote() => format!(" (held by {})", owner.host),
         State::Running { owner, .. } => format!(" (pid {} on {})", owner.process.pid, owner.host),
         _ => String::new(),
     }

@@ -179,7 +179,7 @@ where
         downstream_key: intent.downstream_key(0, 0),
         because: Because::Fresh,
     };
-    let info = AttemptInfo { intent, name, execute };
+    let info = AttemptInfo { intent, name, execute, key_age_ms: 0 };
     let outcome = caught(move || effect(info)).await;
     Ok(Execution { intent, attempt: 0, outcome, unrecorded: None })
 }

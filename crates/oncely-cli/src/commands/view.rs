@@ -100,6 +100,16 @@ pub(crate) struct OwnerView {
     pub(crate) alive: Option<bool>,
 }
 
+impl OwnerView {
+    /// For people. No process has the number 0: then a lease is all that is known.
+    pub(crate) fn line(&self) -> String {
+        match self.pid {
+            0 => format!("{}, by lease", self.host),
+            pid => format!("process {pid} on {}", self.host),
+        }
+    }
+}
+
 /// An audit event for programs.
 #[derive(Debug, Serialize)]
 pub(crate) struct EventView {
@@ -242,7 +252,7 @@ impl RecordView {
         }
         match (&self.owner, self.effect) {
             (_, Some(effect)) => effect.to_owned(),
-            (Some(owner), None) => format!("process {} on {}", owner.pid, owner.host),
+            (Some(owner), None) => owner.line(),
             (None, None) => String::new(),
         }
     }

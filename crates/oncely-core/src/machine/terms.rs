@@ -201,6 +201,8 @@ pub enum Because {
     ProbedNotHappened,
     /// A person checked.
     PersonChecked,
+    /// It was begun already and the answer got lost: this is the answer again.
+    AskedAgain,
 }
 
 /// Why an unknown outcome stops a call.

@@ -92,6 +92,7 @@ fn decision(transition: &Transition) -> &'static str {
             Because::Harmless => "run (harmless)",
             Because::ProbedNotHappened => "run (probe found nothing)",
             Because::PersonChecked => "run (a person checked)",
+            Because::AskedAgain => "run (asked again)",
         },
         Decision::Conflict => "conflict",
         Decision::Wait => "wait",
