@@ -44,6 +44,8 @@ pub struct Global {
 pub enum Command {
     /// Run a command once per intent; replay its result to duplicates
     Run(commands::run::RunArgs),
+    /// Serve HTTP: a gateway in front of an API, or between an agent and providers
+    Serve(Box<commands::serve::ServeArgs>),
     /// List what is remembered
     Ls(commands::ls::LsArgs),
     /// Show one record: its state, attempts, audit trail and result

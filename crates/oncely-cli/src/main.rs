@@ -30,14 +30,19 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let global = cli.global;
-    // One thread is enough for a command, and starts faster than a pool.
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    // One thread is enough for a command, and starts faster than a pool; a server uses every core.
+    let mut builder = match &cli.command {
+        Command::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = builder
         .enable_all()
         .build()
         .map_err(|e| Failure::internal(format!("the runtime could not be started: {e}")))?;
     let done = runtime.block_on(async {
         match cli.command {
             Command::Run(args) => commands::run::run(&global, args).await,
+            Command::Serve(args) => commands::serve::run(&global, *args).await,
             Command::Ls(args) => commands::ls::run(&global, args).await,
             Command::Show(args) => commands::show::run(&global, args).await,
             Command::Log(args) => commands::log::run(&global, args).await,

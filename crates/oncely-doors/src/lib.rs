@@ -2,10 +2,16 @@
 //! here.
 //!
 //! - [`envelope`]: the answer as JSON, the same for every door.
-//! - [`tell`]: answers in words. [`command`]: any command line.
+//! - [`tell`]: answers in words. [`command`]: any command line. [`gateway`]: HTTP.
+//! - [`admin`]: the admin API. [`redact`]: what is taken out of results before they are stored.
+//! - [`stats`]: what was called, executed and prevented.
 //! - [`providers`]: how third-party APIs take an idempotency key.
 
+pub mod admin;
 pub mod command;
 pub mod envelope;
+pub mod gateway;
 pub mod providers;
+pub mod redact;
+pub mod stats;
 pub mod tell;

@@ -13,6 +13,7 @@ pub(crate) mod providers;
 pub(crate) mod purge;
 pub(crate) mod resolve;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod show;
 pub(crate) mod stats;
 mod view;

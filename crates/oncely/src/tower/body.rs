@@ -41,6 +41,14 @@ impl<B> Body<B> {
         Self { kind: Kind::Passed { body } }
     }
 
+    /// The data of a body that is known as a whole; empty where it has none.
+    pub fn as_whole(&self) -> Option<Bytes> {
+        match &self.kind {
+            Kind::Whole { data, .. } => Some(data.clone().unwrap_or_default()),
+            _ => None,
+        }
+    }
+
     pub(super) fn with_trailers(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self { kind: Kind::Whole { data: (!data.is_empty()).then_some(data), trailers } }
     }

@@ -185,10 +185,13 @@ impl Asked {
     }
 
     /// The head of a stream; how it ends is recorded when it ends.
-    pub(super) fn streaming<R>(&self, mut response: Response<Body<R>>) -> Response<Body<R>> {
-        if let Some(given) = &self.given {
-            response.headers_mut().insert(IDEMPOTENCY_KEY, given.written.clone());
-        }
+    pub(super) fn streaming<R>(
+        &self,
+        mut response: Response<Body<R>>,
+        intent: IntentId,
+        key: &Key,
+    ) -> Response<Body<R>> {
+        self.stamp(response.headers_mut(), intent, key);
         response
     }
 
@@ -197,6 +200,7 @@ impl Asked {
         &self,
         handed: Option<Handed<R, E>>,
         execution: &Execution,
+        key: &Key,
     ) -> Answered<R, E> {
         let failed = |status: StatusCode| {
             let known = match &execution.outcome {
@@ -227,10 +231,7 @@ impl Asked {
         if let Some(warning) = warning(execution.unrecorded.as_ref()) {
             headers.insert(IDEMPOTENCY_WARNING, HeaderValue::from_static(warning));
         }
-        if let Some(given) = &self.given {
-            headers.insert(IDEMPOTENCY_KEY, given.written.clone());
-        }
-        insert_record(headers, execution.intent);
+        self.stamp(headers, execution.intent, key);
         Ok(response)
     }
 

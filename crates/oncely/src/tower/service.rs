@@ -104,8 +104,8 @@ where
     let call = call_of(&door.settings, &head, &parts, &body, form);
     let asked =
         Asked { settings: door.settings.clone(), given: head.given, method: parts.method.clone(), reader };
-    let Some(_key_place) = door.gate.enter_key((&call.namespace, &call.tool, asked.key_text().unwrap_or("")))
-    else {
+    let name = asked.key_text().map_or(call.payload.as_slice(), str::as_bytes);
+    let Some(_key_place) = door.gate.enter_key((&call.namespace, &call.tool, name)) else {
         let detail =
             "too many calls with this key are under way; nothing ran. Try again later with the same key";
         return Ok(asked.problem(Problem::new(Code::TooManyWaiters, detail)));
@@ -123,6 +123,7 @@ where
         Begun::Answered(answer) => return Ok(asked.answer(&answer)),
         Begun::Run(attempt) => attempt,
     };
+    let (intent, key) = (attempt.info().intent(), attempt.info().name().key.clone());
     let (hand, mut handed) = oneshot::channel();
     let settings = door.settings.clone();
     let execution = door.oncely.execute(attempt, None, move |info| {
@@ -135,11 +136,11 @@ where
     tokio::select! {
         biased;
         answer = &mut handed => match answer {
-            Ok(Handed::Streaming(response)) => return Ok(asked.streaming(response)),
-            Ok(answer) => asked.executed(Some(answer), &execution.await),
-            Err(_) => asked.executed(None, &execution.await),
+            Ok(Handed::Streaming(response)) => return Ok(asked.streaming(response, intent, &key)),
+            Ok(answer) => asked.executed(Some(answer), &execution.await, &key),
+            Err(_) => asked.executed(None, &execution.await, &key),
         },
-        execution = &mut execution => asked.executed(handed.await.ok(), &execution),
+        execution = &mut execution => asked.executed(handed.await.ok(), &execution, &key),
     }
 }
 

@@ -1,0 +1,219 @@
+//! From a request to an answer: finds the route, refuses what cannot be forwarded, guards or passes through.
+
+use std::sync::Arc;
+
+use http::header::HOST;
+use http::{Method, Request, Response, StatusCode, Version};
+use hyper::body::Incoming;
+use oncely::Oncely;
+use oncely::tower::{Body, Code, Dialect, Gate, OncelyLayer, OncelyService, Problem, Reader};
+use oncely_core::Namespace;
+use tokio_rustls::TlsConnector;
+use tower_layer::Layer as _;
+use tower_service::Service as _;
+
+use super::config::{GatewayConfig, RouteConfig};
+use super::counters::{Count, Counters};
+use super::forward::{self, Peer, Way};
+use super::guarded::{KeyPassed, ToUpstream, judge_of};
+use super::pattern::{PathPattern, read_path};
+use super::upgrade;
+use super::upstream::{AnswerBody, Reuse, SendFailure, Upstream};
+
+/// What a client gets.
+pub type Answer = Response<Body<AnswerBody>>;
+
+/// Routes requests to upstreams. Cheap to clone behind an [`Arc`].
+pub struct Gateway {
+    routes: Vec<Route>,
+    counters: Arc<Counters>,
+}
+
+struct Route {
+    pattern: PathPattern,
+    upstream: Arc<Upstream>,
+    way: Arc<Way>,
+    dialect: Dialect,
+    methods: Vec<Method>,
+    /// Requests whose key the upstream gets from us.
+    keyed: OncelyService<ToUpstream>,
+    /// The other guarded requests: the upstream knows no key for them.
+    plain: OncelyService<ToUpstream>,
+    takes_key: Vec<Method>,
+}
+
+impl Gateway {
+    /// A gateway for these routes, the first that matches wins.
+    pub fn new(
+        config: &GatewayConfig,
+        oncely: &Oncely,
+        namespace: &Namespace,
+        tls: Option<&TlsConnector>,
+    ) -> Self {
+        let counters = Arc::new(Counters::default());
+        let gate = Arc::new(Gate::new(config.calls_max, config.calls_per_key_max));
+        let routes = config.routes.iter().map(|route| {
+            let layer = OncelyLayer::new(oncely.clone()).gate(gate.clone()).namespace(namespace.clone());
+            Route::new(route, layer, tls, &counters)
+        });
+        Self { routes: routes.collect(), counters }
+    }
+
+    /// What it counts about itself.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Answers one request.
+    pub async fn handle(&self, request: Request<Incoming>, peer: &Peer) -> Answer {
+        if let Some(why) = refusal(&request) {
+            return self.refused(&request, Problem::new(Code::BadRequest, why));
+        }
+        let path = match read_path(request.uri().path()) {
+            Ok(path) => path,
+            Err(why) => {
+                let problem = Problem::new(Code::BadRequest, format!("{why}; nothing was forwarded"));
+                return self.refused(&request, problem);
+            }
+        };
+        let Some(route) = self.routes.iter().find(|route| route.pattern.matches(&path)) else {
+            let detail = "no route of this gateway fits the path; nothing was forwarded";
+            return self.refused(&request, Problem::new(Code::NoRoute, detail));
+        };
+        if route.methods.contains(request.method()) {
+            self.counters.add(Count::Guarded);
+            return route.guard(request, peer).await;
+        }
+        self.counters.add(Count::Passed);
+        route.pass(request, peer, &self.counters).await
+    }
+
+    fn refused(&self, request: &Request<Incoming>, problem: Problem) -> Answer {
+        self.counters.add(Count::Refused);
+        let reader = Reader::of(request.headers(), Dialect::Default);
+        problem.into_response(reader).map(|bytes| Body::passed(AnswerBody::whole(bytes)))
+    }
+}
+
+/// Why a request cannot be forwarded, whatever its route: it asks for another server, or can be read in two ways.
+fn refusal(request: &Request<Incoming>) -> Option<&'static str> {
+    let http1 = request.version() < Version::HTTP_2;
+    if request.method() == Method::CONNECT {
+        return Some(
+            "CONNECT is not served: this gateway forwards to its own upstreams only; nothing was forwarded",
+        );
+    }
+    if http1 && request.uri().authority().is_some() {
+        return Some(
+            "the request names another server in its first line; this gateway forwards to its own upstreams only; nothing was forwarded",
+        );
+    }
+    let hosts = request.headers().get_all(HOST).iter().count();
+    if hosts > 1 || (request.version() == Version::HTTP_11 && hosts == 0) {
+        return Some("the request needs exactly one Host header; nothing was forwarded");
+    }
+    None
+}
+
+impl Route {
+    fn new(
+        config: &RouteConfig,
+        layer: OncelyLayer,
+        tls: Option<&TlsConnector>,
+        counters: &Arc<Counters>,
+    ) -> Self {
+        let upstream = Upstream::new(config.upstream.clone(), tls.cloned(), config.timeouts);
+        let way = Arc::new(config.way.clone());
+        let to = |key: KeyPassed| ToUpstream {
+            upstream: upstream.clone(),
+            way: way.clone(),
+            key,
+            dialect: config.dialect,
+            counters: counters.clone(),
+        };
+        let mut rules = config.rules.clone();
+        if let Some(provider) = &config.provider {
+            rules.judge = Some(judge_of(provider.clone()));
+        }
+        let layer = layer
+            .tool(config.tool.clone())
+            .methods(config.methods.clone())
+            .tenant(config.tenant.clone())
+            .dialect(config.dialect)
+            .key_form(config.key_form)
+            .fingerprint_headers(config.fingerprint_headers.clone())
+            .replay_headers(config.replay_headers.clone())
+            .rules(rules)
+            .body_max(config.body_max)
+            .stall(config.timeouts.answer)
+            .dry_run(config.dry_run);
+        let (mut keyed_policy, mut takes_key) = (config.policy.clone(), Vec::new());
+        let key = match &config.provider {
+            Some(provider) => {
+                takes_key =
+                    config.methods.iter().filter(|m| provider.applies_to(m.as_str())).cloned().collect();
+                provider.adjust(&mut keyed_policy);
+                KeyPassed::Provider(provider.clone())
+            }
+            None if config.policy.forwards_key_for_ms.is_some() => KeyPassed::Ours,
+            None => KeyPassed::Callers,
+        };
+        let plain_key = if config.provider.is_some() { KeyPassed::Callers } else { key.clone() };
+        Self {
+            pattern: config.pattern.clone(),
+            keyed: layer.clone().policy(keyed_policy).layer(to(key)),
+            plain: layer.policy(config.policy.clone()).layer(to(plain_key)),
+            upstream,
+            way,
+            dialect: config.dialect,
+            methods: config.methods.clone(),
+            takes_key,
+        }
+    }
+
+    async fn guard(&self, mut request: Request<Incoming>, peer: &Peer) -> Answer {
+        request.extensions_mut().insert(peer.clone());
+        let service = if self.takes_key.contains(request.method()) { &self.keyed } else { &self.plain };
+        match service.clone().call(request).await {
+            Ok(answer) => answer,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Passes a request through: nothing is buffered, nothing remembered.
+    async fn pass(&self, mut request: Request<Incoming>, peer: &Peer, counters: &Counters) -> Answer {
+        let client = hyper::upgrade::on(&mut request);
+        let (mut parts, body) = request.into_parts();
+        let reader = Reader::of(&parts.headers, self.dialect);
+        let upgrade = forward::upgrade_of(&parts);
+        let reuse = if upgrade.is_some() { Reuse::ForUpgrade } else { Reuse::Allowed };
+        forward::prepare(&mut parts, self.upstream.address(), &self.way, Some(peer), upgrade);
+        let failure = match self.upstream.send(Request::from_parts(parts, Body::passed(body)), reuse).await {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                return upgrade::join(client, response);
+            }
+            Ok(mut response) => {
+                forward::drop_hop_by_hop(response.headers_mut());
+                return response.map(Body::passed);
+            }
+            Err(failure) => failure,
+        };
+        let problem = match failure {
+            SendFailure::NotSent(_) => {
+                counters.add(Count::Unreachable);
+                let detail = "the service could not be reached and nothing was sent; nothing happened";
+                Problem::new(Code::UpstreamUnreachable, detail)
+            }
+            SendFailure::MaybeSent(_) => {
+                counters.add(Count::Failed);
+                Problem::new(Code::UpstreamFailed, "the request was sent, and the connection broke off")
+            }
+            SendFailure::TimedOut(_) => {
+                counters.add(Count::Failed);
+                Problem::new(Code::UpstreamFailed, "the request was sent, and no answer came in time")
+                    .with_status(StatusCode::GATEWAY_TIMEOUT)
+            }
+        };
+        problem.into_response(reader).map(|bytes| Body::passed(AnswerBody::whole(bytes)))
+    }
+}
