@@ -1,0 +1,15 @@
+//! The HTTP door, driven through a real `oncely serve` process against an upstream that counts effects outside of it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod client;
+mod faults;
+mod gateway;
+mod hygiene;
+mod kills;
+mod parallel;
+mod passing;
+mod providers;
+mod scenarios;
+mod starting;
+mod upstream;
