@@ -32,6 +32,14 @@ pub const OPEN_CALLS_MAX: usize = 10_000;
 pub const PROBE_MS_MAX: u64 = 60 * 1000;
 /// Most records or events in one page of a listing.
 pub const PAGE_MAX: usize = 1_000;
+/// Most connections to the admin API.
+pub const ADMIN_CONNECTIONS_MAX: usize = 1_024;
+/// Most followers of the audit log over HTTP.
+pub const ADMIN_FEEDS_MAX: usize = 64;
+/// Largest body of a request to the admin API, in bytes: a payload and what names it.
+pub const ADMIN_BODY_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 64 * 1024;
+/// Longest lease that a program may ask for over HTTP, in milliseconds (24 h).
+pub const REMOTE_LEASE_MS_MAX: u64 = DAY_MS;
 
 /// Longest body of a guarded HTTP request, by default (8 MiB).
 pub const HTTP_BODY_BYTES: usize = 8 * 1024 * 1024;

@@ -58,8 +58,7 @@ impl World {
 fn a_begin_whose_answer_was_lost_gets_the_same_attempt_and_a_new_lease() {
     let world = World::new();
     let record = world.running();
-    // Even after the lease: nobody has taken the claim for lost yet.
-    for now in [2, world.policy.lease_ms + 100] {
+    for now in [2, world.policy.lease_ms] {
         let again = step(Some(&record), &world.begin(MINE, b"1"), Millis(now));
         let Decision::Execute(execute) = again.decision else { panic!("{:?}", again.decision) };
         assert_eq!((execute.attempt, execute.because), (1, Because::AskedAgain));
@@ -85,8 +84,11 @@ fn a_lapsed_lease_is_in_doubt_and_never_free_to_run() {
     let world = World::new();
     let lapsed = 1 + world.policy.lease_ms;
     let record = world.running();
+    // The holder itself is no exception: it may be another run of the same program that kept its token.
+    for token in [MINE, OTHERS] {
+        assert_eq!(step(Some(&record), &world.begin(token, b"1"), Millis(lapsed)).decision, Decision::Again);
+    }
     let found = step(Some(&record), &world.begin(OTHERS, b"1"), Millis(lapsed));
-    assert_eq!(found.decision, Decision::Again);
     let began = step(None, &world.begin(MINE, b"1"), Millis(1));
     assert_eq!(began.events[0].actor.as_deref(), Some("billing"));
     let doubted = world.put(found.write, lapsed);
@@ -101,6 +103,29 @@ fn a_lapsed_lease_is_in_doubt_and_never_free_to_run() {
     let outcome = Outcome::rejected("DECLINED", "the card was declined");
     let told = step(Some(&doubted), &Input::Complete { token: MINE, outcome }, Millis(lapsed + 1));
     assert!(matches!(world.put(told.write, lapsed + 1).body.state, State::Rejected { .. }));
+}
+
+#[test]
+fn a_process_that_can_be_looked_at_is_never_asked_again() {
+    let mut world = World::new();
+    world.owner.process.pid = 7;
+    let record = world.running();
+    assert_eq!(step(Some(&record), &world.begin(MINE, b"1"), Millis(2)).decision, Decision::Wait);
+}
+
+#[test]
+fn a_token_is_not_taken_for_a_second_attempt() {
+    let mut world = World::new();
+    world.policy.idempotent = true;
+    world.policy.when_unknown = oncely_core::WhenUnknown::Retry;
+    for outcome in [Outcome::rejected("NO", "no"), Outcome::unknown("?")] {
+        let ended = step(Some(&world.running()), &Input::Complete { token: MINE, outcome }, Millis(2));
+        let ended = world.put(ended.write, 2);
+        let again = step(Some(&ended), &world.begin(MINE, b"1"), Millis(3));
+        assert_eq!((again.decision, again.write), (Decision::TokenUsed, Write::Nothing));
+        let other = step(Some(&ended), &world.begin(OTHERS, b"1"), Millis(3));
+        assert!(matches!(other.decision, Decision::Execute(_)));
+    }
 }
 
 #[test]

@@ -158,9 +158,7 @@ impl Oncely {
             let probed = finding.take();
             let mut token = claimant.token.unwrap_or(UNNAMED);
             let mut transition = self.step_call(&known, seen.as_ref(), token, probed.as_ref());
-            if let (Some(token), Decision::Execute(execute)) = (claimant.token, &transition.decision) {
-                claimant.refuse_used(token, execute, seen.as_ref())?;
-            } else if matches!(transition.decision, Decision::Execute(_)) {
+            if claimant.token.is_none() && matches!(transition.decision, Decision::Execute(_)) {
                 // Only an attempt needs a name, and a replay is too quick to wait for random numbers.
                 token = (self.inner.tokens)()?;
                 transition = self.step_call(&known, seen.as_ref(), token, probed.as_ref());

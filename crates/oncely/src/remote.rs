@@ -2,13 +2,13 @@
 //! reports back. Nothing of it can be watched, so it lives by a lease that the store's clock judges; a lapsed lease is
 //! *in doubt*, never free to run. The claim is in the ledger alone: this process may be restarted in between.
 
-use oncely_core::machine::{Because, Decision, Execute, Input};
+use oncely_core::machine::{Decision, Input};
 use oncely_core::{AttemptToken, IntentId, Outcome, Owner, StoreError, StoreErrorKind, Stored};
 
 use crate::answer::Answer;
 use crate::attempt::AttemptInfo;
 use crate::call::Call;
-use crate::engine::{Begun, Oncely};
+use crate::engine::{Begun, Oncely, UNNAMED};
 use crate::error::Error;
 
 /// Who wants to run an attempt.
@@ -24,17 +24,6 @@ impl<'a> Claimant<'a> {
     /// Effects of this process get their tokens from the engine.
     pub(crate) fn this_process(owner: &'a Owner) -> Self {
         Self { owner, token: None }
-    }
-
-    /// A token names one attempt and no other: the end of an earlier one must not be taken for this one's.
-    pub(crate) fn refuse_used(
-        self,
-        token: AttemptToken,
-        execute: &Execute,
-        seen: Option<&Stored>,
-    ) -> Result<(), Error> {
-        let named_before = seen.is_some_and(|stored| stored.record.body.token == token);
-        if named_before && execute.because != Because::AskedAgain { Err(Error::TokenUsed) } else { Ok(()) }
     }
 }
 
@@ -67,8 +56,8 @@ pub enum RemoteEnd {
 
 impl Oncely {
     /// Asks for permission for somebody outside of this process, named `holder`. A `token` of its own lets it repeat a
-    /// begin whose answer was lost: it then gets the same attempt. It has to be new for every begin that is not such a
-    /// repetition, and hard to guess.
+    /// begin whose answer was lost: while the lease lasts it gets the same attempt. It has to be made anew, at random, for
+    /// every begin that is not such a repetition, and must not outlive the program that made it.
     ///
     /// Runs in a task of its own: a caller that hangs up leaves a claim that is either not there or known by its token.
     pub async fn begin_remote(
@@ -77,6 +66,10 @@ impl Oncely {
         holder: &str,
         token: Option<AttemptToken>,
     ) -> Result<RemoteBegun, Error> {
+        // Stands for no attempt; see the engine.
+        if token == Some(UNNAMED) {
+            return Err(Error::TokenUsed);
+        }
         let owner = Owner::remote(holder);
         let oncely = self.clone();
         let task = tokio::spawn(async move {

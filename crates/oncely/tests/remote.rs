@@ -81,6 +81,9 @@ async fn a_lost_answer_to_begin_is_asked_for_again_with_the_same_token() {
     oncely.complete_remote(first.info.intent(), token, rejected).await.unwrap();
     let refused = oncely.begin_remote(call(&oncely, 1), "worker", Some(token)).await.unwrap_err();
     assert!(matches!(refused, Error::TokenUsed), "{refused}");
+    let nobody =
+        oncely.begin_remote(call(&oncely, 1), "worker", Some(AttemptToken([0; 16]))).await.unwrap_err();
+    assert!(matches!(nobody, Error::TokenUsed), "{nobody}");
     let third = run(&oncely, Some(AttemptToken([8; 16]))).await;
     assert_eq!(third.info.number(), 2);
 }

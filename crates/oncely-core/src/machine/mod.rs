@@ -58,9 +58,11 @@ fn begin(record: Option<&Record>, call: &Begin<'_>, now: Millis) -> Transition {
         return Transition::says(Decision::Conflict);
     }
     match &record.body.state {
-        State::Running { .. } if record.body.token == call.token => lease::asked_again(record, call),
         State::Running { owner, .. } if owner_is_lost(record, call.liveness, now) => {
             put_in_doubt(record, owner.clone(), Decision::Again)
+        }
+        State::Running { owner, .. } if owner.is_remote() && record.body.token == call.token => {
+            lease::asked_again(record, call)
         }
         State::Running { .. } => Transition::says(Decision::Wait),
         State::InDoubt { .. } => in_doubt(record, call, now),
@@ -345,6 +347,10 @@ fn fresh(call: &Begin<'_>) -> Transition {
 
 /// The next attempt on a record that is there.
 fn execute(record: &Record, call: &Begin<'_>, because: Because) -> Transition {
+    if record.body.token == call.token {
+        // An end of the attempt before, told twice, would be taken for this one's.
+        return Transition::says(Decision::TokenUsed);
+    }
     let mut draft = changed(record, running(call));
     draft.body.attempts = record.body.attempts.saturating_add(1);
     draft.body.tries = record.body.tries.saturating_add(1);

@@ -169,6 +169,8 @@ pub enum Decision {
     Done,
     /// What was asked cannot be done in this state.
     Refused(Refusal),
+    /// The token names an attempt that has ended or is in doubt; nothing runs.
+    TokenUsed,
     /// Nothing to do.
     Keep,
 }

@@ -72,6 +72,7 @@ fn name(record: Option<&Record>) -> &'static str {
 fn input(chosen: Move) -> &'static str {
     match chosen {
         Move::Begin { .. } => "begin",
+        Move::BeginAgain { .. } => "begin with the same token",
         Move::Complete { .. } => "complete",
         Move::Renew { .. } => "renew",
         Move::Probed { .. } => "probed",
@@ -111,6 +112,7 @@ fn decision(transition: &Transition) -> &'static str {
         Decision::Renewed => "renewed",
         Decision::Done => "done",
         Decision::Refused(_) => "refused",
+        Decision::TokenUsed => "the token is used",
         Decision::Keep => "keep",
     }
 }
