@@ -29,8 +29,10 @@ fn an_answer_that_is_lost_cut_short_or_reset_is_a_doubt_that_a_person_can_settle
         retry.expect_code(409, "outcome_unknown");
         let record = retry.json()["record"].as_str().unwrap().to_owned();
         assert_eq!(first.header("idempotency-record"), Some(record.as_str()));
-        let settled =
-            gateway::oncely(home.path()).args(["resolve", &record[..12], "--succeeded", "--yes"]).output().unwrap();
+        let settled = gateway::oncely(home.path())
+            .args(["resolve", &record[..12], "--succeeded", "--yes"])
+            .output()
+            .unwrap();
         assert!(settled.status.success(), "{}", String::from_utf8_lossy(&settled.stderr));
         let replay = gateway.order(act, "");
         assert_eq!((replay.status, replay.header("idempotent-replayed")), (200, Some("true")));

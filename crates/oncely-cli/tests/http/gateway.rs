@@ -88,7 +88,7 @@ pub(crate) fn write_config(home: &Path, config: &str) -> PathBuf {
 /// `oncely serve` with this configuration.
 pub(crate) fn command(home: &Path, config: &Path) -> Command {
     let mut command = oncely(home);
-    command.arg("--config").arg(config).args(["serve", "--listen", "127.0.0.1:0"]);
+    command.arg("--config").arg(config).args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
     command
 }
 

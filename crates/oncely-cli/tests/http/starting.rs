@@ -19,7 +19,7 @@ fn failing(home: &std::path::Path, config: &str) -> (i32, String) {
 fn it_needs_no_configuration() {
     let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let mut command = gateway::oncely(home.path());
-    command.args(["serve", "--listen", "127.0.0.1:0", "--upstream", &upstream.url()]);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--admin", "off", "--upstream", &upstream.url()]);
     let gateway = Gateway::of(command);
     assert_eq!(gateway.order("k", "").status, 201);
     assert_eq!(gateway.order("k", "").header("idempotent-replayed"), Some("true"));

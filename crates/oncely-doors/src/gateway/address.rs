@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use http::Uri;
 use http::uri::Authority;
+use http::{HeaderValue, Uri};
 
 /// How a service is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct Address {
     pub speech: Speech,
     /// Host, and port where it is not the usual one: what goes into `Host`.
     pub authority: Authority,
+    /// The same as a header's value.
+    pub host_header: HeaderValue,
     /// The host alone.
     pub host: String,
     /// The port.
@@ -63,9 +65,10 @@ impl FromStr for Address {
         if host.is_empty() {
             return Err(format!("{text:?} names no host; {EXPECTED}"));
         }
+        let host_header = HeaderValue::from_str(authority.as_str()).map_err(|e| format!("{text:?}: {e}"))?;
         let base = uri.path().trim_end_matches('/').to_owned();
         let port = authority.port_u16().unwrap_or(port);
-        Ok(Self { speech, authority, host, port, base })
+        Ok(Self { speech, authority, host_header, host, port, base })
     }
 }
 

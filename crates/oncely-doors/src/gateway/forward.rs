@@ -81,14 +81,11 @@ pub fn prepare(
     let asked_host = parts.headers.remove(HOST).or_else(|| {
         parts.uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok())
     });
-    let own_host = || HeaderValue::from_str(address.authority.as_str()).ok();
-    let host = match way.host {
-        HostSeen::Client => asked_host.clone().or_else(own_host),
-        HostSeen::Upstream => own_host(),
+    let host = match (way.host, &asked_host) {
+        (HostSeen::Client, Some(asked)) => asked.clone(),
+        _ => address.host_header.clone(),
     };
-    if let Some(host) = host {
-        parts.headers.insert(HOST, host);
-    }
+    parts.headers.insert(HOST, host);
     set_forwarded(&mut parts.headers, way.forwarded, peer, asked_host);
     if let Some(protocol) = upgrade {
         parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));

@@ -115,25 +115,28 @@ impl Upstream {
         reuse: Reuse,
     ) -> Result<Response<AnswerBody>, SendFailure> {
         loop {
-            let (sent, reused) = match self.connection(reuse).await? {
+            let patience = self.timeouts.answer;
+            let (mut error, reused) = match self.connection(reuse).await? {
                 Connection::One { mut sender, reused } => {
                     *request.version_mut() = Version::HTTP_11;
-                    let sent =
-                        tokio::time::timeout(self.timeouts.answer, sender.try_send_request(request)).await;
-                    let sent = sent.map(|r| r.map(|response| self.watched(response, sender, reuse)));
-                    (sent, reused)
+                    match tokio::time::timeout(patience, sender.try_send_request(request)).await {
+                        Ok(Ok(response)) => return Ok(self.watched(response, sender, reuse)),
+                        Ok(Err(error)) => (error, reused),
+                        Err(_) => return Err(SendFailure::TimedOut(patience)),
+                    }
                 }
                 Connection::Shared { mut sender, reused } => {
                     self.complete_uri(&mut request);
-                    let sent =
-                        tokio::time::timeout(self.timeouts.answer, sender.try_send_request(request)).await;
-                    (sent.map(|r| r.map(|response| response.map(AnswerBody::alone))), reused)
+                    match tokio::time::timeout(patience, sender.try_send_request(request)).await {
+                        Ok(Ok(response)) => return Ok(response.map(AnswerBody::alone)),
+                        Ok(Err(error)) => {
+                            // Whatever is wrong with it, the next request begins anew.
+                            *lock(&self.shared) = None;
+                            (error, reused)
+                        }
+                        Err(_) => return Err(SendFailure::TimedOut(patience)),
+                    }
                 }
-            };
-            let mut error = match sent {
-                Ok(Ok(response)) => return Ok(response),
-                Ok(Err(error)) => error,
-                Err(_) => return Err(SendFailure::TimedOut(self.timeouts.answer)),
             };
             match error.take_message() {
                 Some(unsent) if reused => request = unsent,

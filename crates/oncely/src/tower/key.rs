@@ -74,33 +74,26 @@ pub fn parse_key(value: &[u8], form: KeyForm) -> Result<Key, KeyFault> {
 }
 
 /// The text of an RFC 8941 string whose opening quote is taken off already. Parameters may follow; they mean nothing.
-fn quoted(rest: &[u8]) -> Result<String, KeyFault> {
+fn quoted(mut rest: &[u8]) -> Result<String, KeyFault> {
     let mut text = String::with_capacity(rest.len());
-    let mut bytes = rest.iter().copied();
     loop {
-        match bytes.next() {
-            Some(b'"') => break,
-            Some(b'\\') => match bytes.next() {
-                Some(escaped @ (b'"' | b'\\')) => text.push(char::from(escaped)),
-                _ => return Err(KeyFault::BadQuoting("a backslash may stand only before \" and \\")),
-            },
-            Some(byte @ 0x20..=0x7e) => text.push(char::from(byte)),
-            Some(_) => return Err(KeyFault::BadQuoting("only printable ASCII may stand between the quotes")),
-            None => return Err(KeyFault::BadQuoting("the closing quote is missing")),
-        }
-    }
-    check_parameters(bytes.as_slice_of(rest))?;
-    Ok(text)
-}
-
-/// What is left of a byte iterator, as a slice of what it came from.
-trait Rest {
-    fn as_slice_of(self, whole: &[u8]) -> &[u8];
-}
-
-impl<I: ExactSizeIterator<Item = u8>> Rest for I {
-    fn as_slice_of(self, whole: &[u8]) -> &[u8] {
-        &whole[whole.len() - self.len()..]
+        rest = match rest {
+            [b'"', after @ ..] => {
+                check_parameters(after)?;
+                return Ok(text);
+            }
+            [b'\\', escaped @ (b'"' | b'\\'), after @ ..] => {
+                text.push(char::from(*escaped));
+                after
+            }
+            [b'\\', ..] => return Err(KeyFault::BadQuoting("a backslash may stand only before \" and \\")),
+            [byte @ 0x20..=0x7e, after @ ..] => {
+                text.push(char::from(*byte));
+                after
+            }
+            [_, ..] => return Err(KeyFault::BadQuoting("only printable ASCII may stand between the quotes")),
+            [] => return Err(KeyFault::BadQuoting("the closing quote is missing")),
+        };
     }
 }
 

@@ -136,7 +136,7 @@ where
     tokio::select! {
         biased;
         answer = &mut handed => match answer {
-            Ok(Handed::Streaming(response)) => return Ok(asked.streaming(response, intent, &key)),
+            Ok(Handed::Streaming(response)) => Ok(asked.streaming(response, intent, &key)),
             Ok(answer) => asked.executed(Some(answer), &execution.await, &key),
             Err(_) => asked.executed(None, &execution.await, &key),
         },
