@@ -3,7 +3,7 @@
 //!
 //! - [`envelope`]: the answer as JSON, the same for every door.
 //! - [`tell`]: answers in words. [`command`]: any command line. [`gateway`]: HTTP.
-//! - [`admin`]: the admin API. [`redact`]: what is taken out of results before they are stored.
+//! - [`admin`]: the admin API.
 //! - [`stats`]: what was called, executed and prevented.
 //! - [`providers`]: how third-party APIs take an idempotency key.
 
@@ -12,6 +12,7 @@ pub mod command;
 pub mod envelope;
 pub mod gateway;
 pub mod providers;
-pub mod redact;
 pub mod stats;
 pub mod tell;
+
+pub use oncely::redact;

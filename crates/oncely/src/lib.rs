@@ -37,6 +37,7 @@
 //! - [`RemoteClaim`] (`remote`): an attempt that somebody outside of this process makes, known by a lease alone.
 //! - [`Observer`] (`observe`): hears what an engine does, for metrics.
 //! - [`outcome`]: how an effect says how it went.
+//! - [`redact`]: what is taken out of results before they are stored.
 //! - [`policy_file`]: what tools declare, read from `oncely.toml`.
 //! - `tower`, with the feature of that name: the HTTP layer.
 //!
@@ -54,6 +55,7 @@ mod inspect;
 mod observe;
 pub mod outcome;
 pub mod policy_file;
+pub mod redact;
 mod remote;
 mod run;
 #[cfg(feature = "tower")]

@@ -1,5 +1,7 @@
 //! `oncely serve`: the gateway, in front of an API or between an agent and providers.
 
+mod admin;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -43,6 +45,8 @@ pub struct ServeArgs {
     /// With --upstream: there is one tenant only, so every caller can see the stored answers of every other
     #[arg(long, requires = "upstream")]
     one_tenant: bool,
+    #[command(flatten)]
+    admin: admin::AdminArgs,
 }
 
 fn address(text: &str) -> Result<Address, String> {
@@ -61,8 +65,12 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
             "there is nothing to serve: neither --upstream URL nor a [[route]] in oncely.toml; nothing ran",
         ));
     }
-    let oncely = context.open().await?;
+    let configured = config.admin.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
+    let admin = admin::open(&context, &args.admin, configured).await?;
+    let oncely = admin.oncely().clone();
+    config.redaction = admin.redaction().clone();
     let gateway = Arc::new(gateway(&context, &config, &oncely)?);
+    let admin = admin.with_source(gateway.counters().clone());
     let listening = Listening {
         tls: tls(&context, &config)?,
         connections_max: config.connections_max,
@@ -74,7 +82,12 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
     })?;
     let bound = listener.local_addr().unwrap_or(listen);
     let stop = stop_asked_for()?;
-    say_ready(global, &config, bound);
+    say_ready(global, &config, bound, admin.address());
+    // Answers until the gateway has ended: how a drain goes on is of interest.
+    let (done, drained) = tokio::sync::oneshot::channel::<()>();
+    let administered = tokio::spawn(admin.serve(async move {
+        let _ = drained.await;
+    }));
     let mut told = stop.clone();
     let open = serve(listener, gateway, listening, async move {
         // An error would mean that nobody can ask any more.
@@ -82,6 +95,9 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
     })
     .await;
     let running = oncely.drain(config.drain).await;
+    let _ = done.send(());
+    // Its listener was checked before; if it failed all the same, the gateway has ended in order.
+    let _ = administered.await;
     if open > 0 || running > 0 {
         output::say(&format!(
             "oncely: stopped after {} s with {open} connections and {running} requests still open; what they did is found in \
@@ -165,7 +181,7 @@ fn stop_asked_for() -> Result<watch::Receiver<bool>, Failure> {
 }
 
 /// Says where it listens, and what should be thought about.
-fn say_ready(global: &Global, config: &GatewayConfig, bound: SocketAddr) {
+fn say_ready(global: &Global, config: &GatewayConfig, bound: SocketAddr, admin: Option<SocketAddr>) {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     for route in config.routes.iter().filter(|route| route.tenant == Tenant::One) {
         output::say(&format!(
@@ -174,8 +190,14 @@ fn say_ready(global: &Global, config: &GatewayConfig, bound: SocketAddr) {
         ));
     }
     if output::wants_json(global.json) {
-        output::print_json(&serde_json::json!({ "listening": format!("{scheme}://{bound}") }));
+        let admin = admin.map(|admin| format!("http://{admin}"));
+        output::print_json(
+            &serde_json::json!({ "listening": format!("{scheme}://{bound}"), "admin": admin }),
+        );
     } else {
         output::print(&format!("listening on {scheme}://{bound}"));
+        if let Some(admin) = admin {
+            output::print(&format!("admin API on http://{admin}"));
+        }
     }
 }

@@ -28,6 +28,12 @@ pub trait MetricsSource: Send + Sync + 'static {
     fn render(&self, out: &mut String);
 }
 
+impl MetricsSource for crate::gateway::Counters {
+    fn render(&self, out: &mut String) {
+        Self::render(self, out);
+    }
+}
+
 /// What this process has heard of its engine.
 #[derive(Default)]
 pub struct Metrics {

@@ -22,6 +22,7 @@
 
 mod auth;
 mod claims;
+mod config;
 mod events;
 mod info;
 pub mod metrics;
@@ -41,6 +42,7 @@ use oncely_core::Namespace;
 use tokio::sync::watch;
 
 pub use self::auth::{Scope, TokenError, Tokens};
+pub use self::config::{Secret, Settings, TokenSetting};
 pub use self::metrics::{Metrics, MetricsSource};
 pub use self::routes::{OPENAPI, documented_routes};
 pub use self::serve::serve;

@@ -54,6 +54,7 @@ impl Gateway {
         let gate = Arc::new(Gate::new(config.calls_max, config.calls_per_key_max));
         let routes = config.routes.iter().map(|route| {
             let layer = OncelyLayer::new(oncely.clone()).gate(gate.clone()).namespace(namespace.clone());
+            let layer = layer.redact(config.redaction.clone());
             Route::new(route, layer, tls, &counters)
         });
         Self { routes: routes.collect(), counters }

@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use oncely_core::{
     Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
-    Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError, StoreFuture, Stored, Tally,
-    ToolName, Version,
+    Namespace, Owner, Page, Payload, PurgeReport, Replaced, State, StateName, Store, StoreError, StoreFuture,
+    Stored, Tally, ToolName, Version,
 };
 
-use super::{MARK, Sealed, part_of};
+use super::{MARK, Sealed};
 
 impl Sealed {
     fn opened(&self, stored: Stored) -> Result<Stored, StoreError> {
-        let mut body = stored.record.body.clone();
-        // Most records keep nothing that is sealed, and those are shared as they are.
-        if !part_of(&mut body.state).is_some_and(|(_, bytes)| bytes.starts_with(MARK)) {
+        // What is not sealed is shared as it is: a replay from memory copies nothing.
+        if !kept(&stored.record.body.state).is_some_and(|bytes| bytes.starts_with(MARK)) {
             return Ok(stored);
         }
+        let mut body = stored.record.body.clone();
         self.open_body(stored.record.intent, &mut body)?;
         let record = oncely_core::Record { body, ..(*stored.record).clone() };
         Ok(Stored { record: Arc::new(record), now: stored.now })
@@ -25,6 +25,16 @@ impl Sealed {
 
     fn opened_if_any(&self, stored: Option<Stored>) -> Result<Option<Stored>, StoreError> {
         stored.map(|stored| self.opened(stored)).transpose()
+    }
+}
+
+/// The bytes that a state keeps, if any.
+fn kept(state: &State) -> Option<&Payload> {
+    match state {
+        State::Succeeded { result, .. } => result.as_ref(),
+        State::Rejected { failure, .. } => failure.detail.as_ref(),
+        State::InDoubt { doubt, .. } => doubt.evidence.as_ref(),
+        State::Running { .. } => None,
     }
 }
 

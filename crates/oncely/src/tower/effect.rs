@@ -1,11 +1,12 @@
 //! Runs the service for one attempt: hands the answer on, and says what it proves.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::response::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Frame;
@@ -156,8 +157,11 @@ fn outcome_of(
 ) -> Outcome {
     let seen = body.map_or(&[][..], |b| b);
     let class = settings.rules.class(parts, seen, trailers.as_ref(), settings.dialect);
+    let body = body.and_then(|body| redacted(settings, &parts.headers, body));
     let keep = |body: Bytes| {
-        Kept::of(parts.status, &parts.headers, &settings.replayed, body, trailers.clone()).encode()
+        let (headers, trailers) = (without_redacted(settings, &parts.headers), trailers.clone());
+        let trailers = trailers.map(|trailers| without_redacted(settings, &trailers).into_owned());
+        Kept::of(parts.status, &headers, &settings.replayed, body, trailers).encode()
     };
     let why = |default: &str| match parts.extensions.get::<Said>().and_then(|said| said.why.clone()) {
         Some(why) => why,
@@ -167,25 +171,54 @@ fn outcome_of(
         Class::Succeeded | Class::Final => {
             let effect = effect_of(class, &parts.headers, parts.status, method, &settings.policy);
             match body {
-                Some(body) => Outcome::succeeded(effect, keep(body.clone())),
+                Some(body) => Outcome::succeeded(effect, keep(body)),
                 None => Outcome::Succeeded { effect, result: None },
             }
         }
         Class::Rejected => {
             let code = format!("HTTP_{}", parts.status.as_u16());
             let failure = Failure::new(code, why("means that nothing happened"));
-            let detail = body.map(|body| keep(body.clone())).filter(|kept| kept.len() <= RESULT_BYTES_MAX);
+            let detail = body.map(keep).filter(|kept| kept.len() <= RESULT_BYTES_MAX);
             Outcome::Rejected(match detail {
                 Some(detail) => failure.with_detail(detail),
                 None => failure,
             })
         }
         Class::Unknown => {
-            let evidence = keep(body.map_or_else(Bytes::new, |b| b.slice(..b.len().min(EVIDENCE_BYTES))));
+            let start = |body: Bytes| body.slice(..body.len().min(EVIDENCE_BYTES));
+            let evidence = keep(body.map_or_else(Bytes::new, start));
             let doubt = Doubt::new(DoubtCause::Reported, why("does not prove that nothing happened"));
             Outcome::Unknown(doubt.with_evidence(evidence))
         }
     }
+}
+
+/// A body without what the rules name; nothing if it cannot be read for that.
+fn redacted(settings: &Settings, headers: &HeaderMap, body: &Bytes) -> Option<Bytes> {
+    let rules = &settings.redaction;
+    if rules.is_empty() {
+        return Some(body.clone());
+    }
+    if headers.contains_key(CONTENT_ENCODING) {
+        return None;
+    }
+    match rules.json(body) {
+        Cow::Borrowed(_) => Some(body.clone()),
+        Cow::Owned(body) => Some(body.into()),
+    }
+}
+
+fn without_redacted<'h>(settings: &Settings, headers: &'h HeaderMap) -> Cow<'h, HeaderMap> {
+    let rules = &settings.redaction;
+    if rules.is_empty() || headers.keys().all(|name| rules.keeps_header(name.as_str())) {
+        return Cow::Borrowed(headers);
+    }
+    let kept = headers.iter().filter(|(name, _)| rules.keeps_header(name.as_str()));
+    let mut left = HeaderMap::new();
+    kept.for_each(|(name, value)| {
+        left.append(name.clone(), value.clone());
+    });
+    Cow::Owned(left)
 }
 
 fn broken(parts: &Parts, error: &BoxError) -> Outcome {

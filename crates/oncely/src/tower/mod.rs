@@ -68,6 +68,7 @@ pub use self::tenant::Tenant;
 use self::service::Door;
 use self::settings::Settings;
 use crate::engine::Oncely;
+use crate::redact::Redaction;
 
 /// Makes the guarded requests of a service safe to retry. Cheap to clone.
 #[derive(Clone)]
@@ -131,6 +132,12 @@ impl OncelyLayer {
     /// Headers of a request that are part of what it means.
     pub fn fingerprint_headers(self, headers: impl IntoIterator<Item = HeaderName>) -> Self {
         self.set(|s| s.headers = headers.into_iter().collect())
+    }
+
+    /// What is taken out of answers before they are stored: the first caller gets the whole answer, a replay shows a
+    /// mark in its place. An answer that cannot be read for it (a compressed one) is remembered without its body.
+    pub fn redact(self, rules: Redaction) -> Self {
+        self.set(|s| s.redaction = Arc::new(rules))
     }
 
     /// Headers of a response that are replayed besides [`REPLAYED_HEADERS`]; see [`may_be_replayed`].

@@ -11,6 +11,7 @@ use super::classify::Rules;
 use super::key::KeyForm;
 use super::problem::Dialect;
 use super::tenant::Tenant;
+use crate::redact::Redaction;
 
 /// What a dry run does where the call would run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,6 +42,8 @@ pub(super) struct Settings {
     /// How long a body may pause before it counts as broken off.
     pub(super) stall: Duration,
     pub(super) dry_run: DryRun,
+    /// What is taken out of answers before they are stored.
+    pub(super) redaction: Arc<Redaction>,
 }
 
 impl Default for Settings {
@@ -59,6 +62,7 @@ impl Default for Settings {
             body_max: HTTP_BODY_BYTES,
             stall: Duration::from_millis(HTTP_STALL_MS),
             dry_run: DryRun::default(),
+            redaction: Arc::new(Redaction::default()),
         }
     }
 }

@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use oncely::policy_file::reading::{Problems, Value, allowed, quote, text, wrong_type};
 use oncely::policy_file::{PolicyFile, PolicyFileError};
+use oncely::redact::Redaction;
 use oncely_core::limits::{HTTP_CALLS_MAX, HTTP_CALLS_PER_KEY_MAX, HTTP_CONNECTIONS_MAX};
 use toml::de::DeTable;
 
@@ -62,6 +63,8 @@ pub struct GatewayConfig {
     pub calls_per_key_max: usize,
     /// The routes, the first that matches wins.
     pub routes: Vec<RouteConfig>,
+    /// What is taken out of answers before they are stored; `[redact]`, which is read elsewhere.
+    pub redaction: Redaction,
 }
 
 /// PEM files of a certificate chain and its key.
@@ -85,6 +88,7 @@ impl Default for GatewayConfig {
             calls_max: HTTP_CALLS_MAX,
             calls_per_key_max: HTTP_CALLS_PER_KEY_MAX,
             routes: Vec::new(),
+            redaction: Redaction::default(),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use oncely_core::limits::clip_to;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ const RULES_MAX: usize = 100;
 /// Rules, checked.
 ///
 /// ```
-/// use oncely_doors::redact::Redaction;
+/// use oncely::redact::Redaction;
 ///
 /// let rules = Redaction::new(&["/card/number", "/items/*/token"], &["X-Secret"])?;
 /// let stored = rules.json(br#"{"card":{"number":"4242"},"items":[{"token":"t"}]}"#);
@@ -59,8 +60,10 @@ impl Redaction {
             return Err(format!("at most {RULES_MAX} rules of a kind may be set"));
         }
         for name in &headers {
-            http::HeaderName::from_bytes(name.as_bytes())
-                .map_err(|_| format!("{name:?} is not the name of a header"))?;
+            let good = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+            if name.is_empty() || name.len() > 255 || !name.bytes().all(good) {
+                return Err(format!("{:?} is not the name of a header", clip_to(name.clone(), 80)));
+            }
         }
         let pointers = pointers.into_iter().map(steps).collect::<Result<_, _>>()?;
         Ok(Self { pointers, headers })
@@ -95,7 +98,10 @@ fn steps(pointer: String) -> Result<Vec<String>, String> {
         Some(rest) if pointer.len() <= 255 => {
             Ok(rest.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect())
         }
-        _ => Err(format!("{pointer:?} is not a JSON pointer: /member, /list/*/member")),
+        _ => {
+            let said = clip_to(pointer, 80);
+            Err(format!("{said:?} is not a JSON pointer: /member, /list/*/member"))
+        }
     }
 }
 
