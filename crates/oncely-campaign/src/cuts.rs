@@ -8,10 +8,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use oncely_testkit::sim::Rng;
+
 use crate::Checked;
 use crate::mounts::{Mount, PowerSwitch, make_image};
 use crate::programs::Programs;
-use crate::rng::Rng;
 
 /// After so many cuts a new ledger is begun, so that its making is cut too.
 const CUTS_PER_LEDGER: u64 = 10;
@@ -121,7 +122,7 @@ fn write_until_killed(
         writers.push(Writer::start(programs, ledger, way, &format!("{cut}-{number}"))?);
     }
     // Some cuts are to meet the opening of the ledger, most of them work at full speed.
-    if rng.percent(80) {
+    if rng.chance(800) {
         writers.iter().try_for_each(Writer::wait_for_the_first)?;
     }
     thread::sleep(Duration::from_micros(rng.below(120_000)));

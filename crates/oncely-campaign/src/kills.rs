@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use oncely_testkit::sim::Rng;
 
 use crate::Checked;
 use crate::ledger::Runner;
 use crate::outside::Outside;
 use crate::programs::Programs;
-use crate::rng::Rng;
 
 /// What to do.
 #[derive(Debug, Clone, Copy)]
@@ -164,7 +164,7 @@ impl Campaign<'_> {
 
     /// Half of the keys are shared by a few workers at about the same time, so that duplicates race.
     fn pick_key(&self, rng: &mut Rng, worker: u64, turn: u64) -> String {
-        let name = if rng.percent(50) {
+        let name = if rng.chance(500) {
             format!("shared-{}", self.shared_keys.fetch_add(1, Ordering::Relaxed) / 3)
         } else {
             format!("own-{worker}-{turn}")
@@ -188,7 +188,7 @@ impl Campaign<'_> {
         thread::sleep(Duration::from_micros(rng.below(span_us.max(1))));
         // Not waited for yet, so the number still means this process.
         let pid = Pid::from_raw(i32::try_from(child.id())?);
-        let commands = if rng.percent(40) { children_of(pid) } else { Vec::new() };
+        let commands = if rng.chance(400) { children_of(pid) } else { Vec::new() };
         kill(pid, Signal::SIGKILL)?;
         for command in commands {
             // It may have ended meanwhile.

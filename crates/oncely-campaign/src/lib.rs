@@ -19,7 +19,6 @@ pub mod ledger;
 pub mod mounts;
 pub mod outside;
 pub mod programs;
-pub mod rng;
 pub mod syscalls;
 
 /// What can go wrong in the harness itself, in words.

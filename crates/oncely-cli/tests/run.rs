@@ -413,6 +413,28 @@ fn a_signal_to_the_runner_reaches_the_command_and_its_end_is_recorded() {
 }
 
 #[test]
+fn a_signal_after_the_commands_end_does_not_cut_its_last_output() {
+    let home = Home::new();
+    // More than one pipe holds, less than two: it can end while part of it is still to be passed on.
+    let bytes = 100_000;
+    let script = format!("echo x >> effects; echo $$ > pid; head -c {bytes} /dev/zero");
+    let arguments = ["run", "--key", "k", "--", "sh", "-c", &script];
+    let runner = home.command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let of_child = || std::fs::read_to_string(home.path("pid")).unwrap_or_default();
+    let is_over = |pid: &str| !pid.is_empty() && !std::path::Path::new("/proc").join(pid).exists();
+    while !is_over(of_child().trim()) {
+        std::thread::yield_now();
+    }
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(runner.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let first = runner.wait_with_output().unwrap();
+    assert_eq!((first.status.code(), first.stdout.len()), (Some(0), bytes));
+    let replay = home.run(&arguments);
+    assert_eq!((replay.status.code(), replay.stdout.len()), (Some(0), bytes));
+    assert_eq!(home.effects(), 1);
+}
+
+#[test]
 fn a_signal_to_a_waiter_ends_only_the_waiter() {
     let home = Home::new();
     let (first, gate) = start_slow(&home, "k");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncely_core::{AttemptToken, PurgeReport, StoreError};
+use tokio::time::Instant;
 
 use crate::claim::OpenPlace;
 use crate::engine::Oncely;
@@ -13,10 +14,14 @@ use crate::engine::Oncely;
 const ONE_IN: u8 = 64;
 /// Steps that such an attempt takes at most: more than the attempts in between have left behind.
 const STEPS: u32 = 8;
-/// Records that one step looks at: small, so that calls are not held up.
+/// Records that one such step looks at: small, so that calls are not held up.
 const STEP: usize = 20;
 /// Pause between steps, for the same reason.
 const PAUSE: Duration = Duration::from_millis(5);
+/// What a purge that was asked for takes per step: little where calls go on meanwhile, much where nobody else is there.
+const STEP_BOUNDS: (usize, usize) = (8, 160);
+/// A step that took longer than this met others on its way, or was too large.
+const STEP_WITHIN: Duration = Duration::from_millis(4);
 
 /// What a purge did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,17 +39,22 @@ impl Oncely {
     pub async fn purge(&self, mut progress: impl FnMut(&Purged)) -> Result<Purged, StoreError> {
         let _one = self.inner.purging.lock().await;
         let mut total = Purged::default();
-        while self.purge_step(&mut total).await? {
+        let mut pace = Pace { step: STEP };
+        loop {
+            let start = Instant::now();
+            if !self.purge_step(pace.step, &mut total).await? {
+                break;
+            }
             progress(&total);
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pace.after(start.elapsed())).await;
         }
         progress(&total);
         Ok(total)
     }
 
-    async fn purge_step(&self, total: &mut Purged) -> Result<bool, StoreError> {
+    async fn purge_step(&self, step: usize, total: &mut Purged) -> Result<bool, StoreError> {
         let PurgeReport { results_dropped, records_removed, events_removed, more } =
-            self.store().purge(STEP).await?;
+            self.store().purge(step).await?;
         total.results_dropped += results_dropped;
         total.records_removed += records_removed;
         total.events_removed += events_removed;
@@ -65,11 +75,48 @@ impl Oncely {
             let Ok(_one) = oncely.inner.purging.try_lock() else { return };
             let mut total = Purged::default();
             for _ in 0..STEPS {
-                if !matches!(oncely.purge_step(&mut total).await, Ok(true)) {
+                if !matches!(oncely.purge_step(STEP, &mut total).await, Ok(true)) {
                     break;
                 }
                 tokio::time::sleep(PAUSE).await;
             }
         });
+    }
+}
+
+/// How fast a purge goes: it learns from each step whether it is in somebody's way.
+struct Pace {
+    step: usize,
+}
+
+impl Pace {
+    /// Sizes the next step by how long the last one took; answers how long to pause. At least two thirds of the time
+    /// belong to others.
+    fn after(&mut self, took: Duration) -> Duration {
+        let (least, most) = STEP_BOUNDS;
+        self.step = if took > STEP_WITHIN { self.step / 2 } else { self.step + STEP }.clamp(least, most);
+        PAUSE.max(took * 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_purge_makes_way_for_others_and_hurries_when_alone() {
+        let mut pace = Pace { step: STEP };
+        let quick = Duration::from_millis(1);
+        for _ in 0..20 {
+            assert_eq!(pace.after(quick), PAUSE);
+        }
+        assert_eq!(pace.step, 160);
+        let slow = Duration::from_millis(30);
+        assert_eq!(pace.after(slow), slow * 2);
+        assert_eq!(pace.step, 80);
+        for _ in 0..20 {
+            pace.after(slow);
+        }
+        assert_eq!(pace.step, 8, "never less: a purge gets to its end");
     }
 }

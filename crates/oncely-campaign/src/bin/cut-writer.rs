@@ -6,8 +6,8 @@ use std::io::Write;
 
 use oncely::{Begun, Effect, Oncely, Outcome};
 use oncely_campaign::Checked;
-use oncely_campaign::rng::Rng;
 use oncely_core::{Filter, State};
+use oncely_testkit::sim::Rng;
 use rusqlite::Connection;
 
 const CALLERS: u64 = 8;
@@ -38,7 +38,7 @@ fn result_of(key: &str) -> String {
     let mut rng =
         Rng::new(key.bytes().fold(7, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte))));
     let words = 1 + rng.below(75);
-    (0..words).map(|_| format!("{:016x}", rng.word())).collect()
+    (0..words).map(|_| format!("{:016x}", rng.bits())).collect()
 }
 
 async fn write(file: &str, prefix: &str) -> Checked<()> {

@@ -5,31 +5,25 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use oncely_core::limits::RESULT_BYTES_MAX;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::captured::Captured;
+use super::foreground::Job;
+use super::recording::{OUTPUT_BYTES_MAX, Recording};
 
 /// Between the polite and the final stop of a command whose time is up.
 const STOP_GRACE: Duration = Duration::from_secs(2);
-/// How long silence is borne after the command itself has ended: something that it left in the background may hold the
-/// streams open for ever.
-const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 /// How long output is taken at most after the command itself has ended, if what it left behind goes on writing.
 const OUTPUT_AFTER_END: Duration = Duration::from_secs(5);
-
-/// Most output that is kept, both streams together; room is left for what [`Captured`] adds.
-const OUTPUT_BYTES_MAX: usize = RESULT_BYTES_MAX - 64;
 
 /// A command that is about to run.
 pub struct Plan {
@@ -143,15 +137,13 @@ pub fn start(plan: &Plan) -> io::Result<Running> {
         .process_group(0)
         .spawn()?;
     let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-    let terminal = group.and_then(Foreground::give);
-    Ok(Running { child, group, terminal })
+    Ok(Running { child, group })
 }
 
 /// A command that runs.
 pub struct Running {
     child: Child,
     group: Option<Pid>,
-    terminal: Option<Foreground>,
 }
 
 impl Running {
@@ -171,13 +163,15 @@ impl Running {
         if let Some(feed) = feed {
             feed.abort();
         }
-        self.terminal = None;
         let deadline = Instant::now() + OUTPUT_AFTER_END;
-        let (stdout, stderr) = tokio::select! {
-            both = async { tokio::join!(out.finish(deadline), err.finish(deadline)) } => both,
-            // Whoever reads our output does not go on, and somebody wants to be rid of us: what came is recorded.
-            _ = signals.next() => (out.so_far(), err.so_far()),
+        let last_output = async { tokio::join!(out.finish(deadline), err.finish(deadline)) };
+        let hurried = async {
+            signals.next().await;
+            // Only for so long: whoever reads our output may not go on, and somebody wants to be rid of us.
+            tokio::time::sleep(OUTPUT_AFTER_END).await;
         };
+        tokio::select! { _ = last_output => {}, () = hurried => {} }
+        let (stdout, stderr) = (out.take(), err.take());
         let cut = spent.load(Ordering::Relaxed) > OUTPUT_BYTES_MAX;
         let how = match (timed_out, status.signal()) {
             (true, _) => How::TimedOut,
@@ -195,6 +189,8 @@ impl Running {
     ) -> io::Result<(ExitStatus, bool)> {
         let mut deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut timed_out = false;
+        // A terminal that cannot be lent is no reason to lose sight of the command.
+        let mut job = self.group.and_then(|group| Job::start(group).ok().flatten());
         loop {
             let time_is_up = async {
                 match deadline {
@@ -212,6 +208,7 @@ impl Running {
                     return Ok((status?, timed_out));
                 }
                 signal = signals.next() => self.send(signal),
+                () = Job::attend(job.as_mut()) => {}
                 () = time_is_up => {
                     self.send(if timed_out { Signal::SIGKILL } else { Signal::SIGTERM });
                     deadline = (!timed_out).then(|| Instant::now() + STOP_GRACE);
@@ -225,136 +222,6 @@ impl Running {
         if let Some(group) = self.group {
             // A group that is gone needs no signal.
             let _ = killpg(group, signal);
-        }
-    }
-}
-
-/// One stream being recorded, and passed on as it comes.
-struct Recording {
-    task: tokio::task::JoinHandle<()>,
-    shared: Arc<Shared>,
-}
-
-#[derive(Default)]
-struct Shared {
-    kept: Mutex<Vec<u8>>,
-    /// Grows with every chunk that came and was passed on.
-    progress: AtomicUsize,
-    /// Nothing has come yet that was not passed on.
-    is_reading: AtomicBool,
-    /// Told once, when the stream has ended.
-    ended: Notify,
-}
-
-impl Recording {
-    fn start(
-        from: Option<impl AsyncRead + Unpin + Send + 'static>,
-        to: Option<impl AsyncWrite + Unpin + Send + 'static>,
-        spent: &Arc<AtomicUsize>,
-    ) -> Self {
-        let shared = Arc::new(Shared::default());
-        let (copied, spent) = (shared.clone(), spent.clone());
-        let task = tokio::spawn(async move {
-            if let Some(from) = from {
-                copied.copy(from, to, &spent).await;
-            }
-            copied.ended.notify_one();
-        });
-        Self { task, shared }
-    }
-
-    /// What came, once the stream has ended, has been silent for a while after the command's end, or goes on for too
-    /// long. A reader of ours that is slow is waited for, as any filter does.
-    async fn finish(&self, deadline: Instant) -> Vec<u8> {
-        loop {
-            let progress = self.shared.progress.load(Ordering::Acquire);
-            let pause = tokio::time::sleep(OUTPUT_GRACE);
-            tokio::select! {
-                () = self.shared.ended.notified() => return self.so_far(),
-                () = pause => {}
-            }
-            let went_on = self.shared.progress.load(Ordering::Acquire) != progress;
-            let silent = self.shared.is_reading.load(Ordering::Acquire) && !went_on;
-            if self.task.is_finished() || silent || (went_on && Instant::now() >= deadline) {
-                return self.so_far();
-            }
-        }
-    }
-
-    /// What came until now; nothing more is taken.
-    fn so_far(&self) -> Vec<u8> {
-        self.task.abort();
-        std::mem::take(&mut *self.shared.kept())
-    }
-}
-
-impl Shared {
-    fn kept(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn copy(
-        &self,
-        mut from: impl AsyncRead + Unpin,
-        mut to: Option<impl AsyncWrite + Unpin>,
-        spent: &AtomicUsize,
-    ) {
-        let mut chunk = vec![0u8; 16 * 1024];
-        loop {
-            self.is_reading.store(true, Ordering::Release);
-            let read = match from.read(&mut chunk).await {
-                Ok(0) | Err(_) => return,
-                Ok(read) => &chunk[..read],
-            };
-            self.is_reading.store(false, Ordering::Release);
-            let before = spent.fetch_add(read.len(), Ordering::Relaxed);
-            if before + read.len() <= OUTPUT_BYTES_MAX {
-                self.kept().extend_from_slice(read);
-            }
-            if let Some(writer) = &mut to {
-                let passed = async {
-                    writer.write_all(read).await?;
-                    writer.flush().await
-                };
-                // A reader of ours that went away must not end the command; its output is recorded all the same.
-                if passed.await.is_err() {
-                    to = None;
-                }
-            }
-            self.progress.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-}
-
-/// The terminal's foreground, lent to the command so that it may read from it, and taken back afterwards.
-struct Foreground {
-    ours: rustix::process::Pid,
-}
-
-impl Foreground {
-    fn give(group: Pid) -> Option<Self> {
-        let terminal = rustix::stdio::stdin();
-        let ours = rustix::termios::tcgetpgrp(terminal).ok()?;
-        let group = rustix::process::Pid::from_raw(group.as_raw())?;
-        if ours != rustix::process::getpgrp() {
-            return None;
-        }
-        rustix::termios::tcsetpgrp(terminal, group).ok()?;
-        // It may have asked for input before it was allowed to.
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::CONT);
-        Some(Self { ours })
-    }
-}
-
-impl Drop for Foreground {
-    fn drop(&mut self) {
-        // From the background, taking the terminal back would stop us, unless this signal is blocked.
-        let mut blocked = SigSet::empty();
-        blocked.add(Signal::SIGTTOU);
-        let unblock = blocked.thread_block().is_ok();
-        let _ = rustix::termios::tcsetpgrp(rustix::stdio::stdin(), self.ours);
-        if unblock {
-            let _ = blocked.thread_unblock();
         }
     }
 }

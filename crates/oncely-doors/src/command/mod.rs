@@ -9,9 +9,11 @@
 mod captured;
 pub mod child;
 pub mod classify;
+mod foreground;
 pub mod orphans;
 mod payload;
 pub mod probe;
+mod recording;
 
 pub use captured::{Captured, base64};
 pub use payload::{CommandLine, tool_name};

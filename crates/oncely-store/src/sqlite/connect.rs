@@ -41,7 +41,7 @@ pub(crate) fn open_ledger(path: &Path, stile: &mut Turnstile) -> Result<(Connect
     let connection = connect(path).map_err(|e| fail(e.into()))?;
     // Another process may be making the ledger at this moment: only a whole one is believed without taking a turn.
     if !matches!(look(&connection, path), Ok(Found::Ours(SCHEMA_VERSION))) {
-        let _turn = stile.enter().map_err(|e| fail(e.into()))?;
+        let _turn = stile.enter_for_opening().map_err(|e| fail(e.into()))?;
         if !matches!(look(&connection, path)?, Found::Ours(SCHEMA_VERSION)) {
             set_wal(&connection).map_err(fail)?;
             upgrade(&connection, path)?;
@@ -190,7 +190,7 @@ fn find_anchor(connection: &Connection, stile: &mut Turnstile) -> Result<Anchor,
     if let Some(anchor) = read_anchor(connection)?.filter(|anchor| anchor.holds(&readings)) {
         return Ok(anchor);
     }
-    let _turn = stile.enter()?;
+    let _turn = stile.enter_for_opening()?;
     connection.execute_batch("BEGIN IMMEDIATE")?;
     let result = write_anchor(connection, &readings);
     connection.execute_batch(if result.is_ok() { "COMMIT" } else { "ROLLBACK" })?;

@@ -50,6 +50,11 @@ impl Trouble {
         let (kind, what) = match self {
             Self::Store(error) => return StoreError { wrote, ..error },
             Self::Damaged(Damaged(what)) => (StoreErrorKind::Corrupt, what.to_owned()),
+            Self::System(rustix::io::Errno::TIMEDOUT) => (
+                StoreErrorKind::Unavailable,
+                "another process has held it for too long; it may have been stopped in the middle of a write"
+                    .to_owned(),
+            ),
             Self::System(errno) => (kind_of_errno(errno), errno.to_string()),
             Self::Sqlite(error) => (kind_of_sqlite(&error), error.to_string()),
         };

@@ -1,7 +1,7 @@
 //! The SQLite ledger: one file that several processes share, durable before acknowledged.
 //!
 //! - [`options`], [`files`], [`connect`], [`schema`]: opening, and refusing what is not safe.
-//! - [`writer`], [`batch`], [`rows`], [`codec`], [`wire`]: one thread commits what many callers ask for.
+//! - [`writer`], [`batch`], [`rows`], [`codec`], [`wire`], [`thread`]: one thread commits what many callers ask for.
 //! - [`turnstile`]: how processes take turns. [`checkpoint`]: how the log is kept short.
 //! - [`read`], [`cache`]: reading, beside the writer.
 
@@ -16,6 +16,7 @@ mod options;
 mod read;
 mod rows;
 mod schema;
+mod thread;
 mod turnstile;
 mod wire;
 mod writer;
@@ -23,7 +24,6 @@ mod writer;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use oncely_core::{
@@ -45,6 +45,7 @@ use checkpoint::Checkpointer;
 use errors::Trouble;
 use files::Files;
 use read::Readers;
+use thread::WriterThread;
 use turnstile::{Board, Turnstile};
 use writer::Writer;
 
@@ -59,7 +60,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 pub struct SqliteStore {
     shared: Arc<Shared>,
     queue: Option<Sender<Op>>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    writer: Mutex<Option<WriterThread>>,
 }
 
 /// What the threads of one ledger share.
@@ -151,13 +152,10 @@ impl SqliteStore {
             queued: AtomicUsize::new(0),
         });
         let writer = Writer::new(Arc::clone(&shared), connection, writers_stile, checkpointer)?;
-        let thread = std::thread::Builder::new()
-            .name("oncely-writer".into())
-            .spawn(move || writer.run(&queued))
-            .map_err(|e| {
-                let message = format!("the ledger's writer could not be started: {e}; nothing was written");
-                StoreError::before(StoreErrorKind::Unavailable, message)
-            })?;
+        let thread = WriterThread::start(writer, queued).map_err(|e| {
+            let message = format!("the ledger's writer could not be started: {e}; nothing was written");
+            StoreError::before(StoreErrorKind::Unavailable, message)
+        })?;
         Ok(Self { shared, queue: Some(queue), writer: Mutex::new(Some(thread)) })
     }
 
@@ -192,10 +190,9 @@ impl SqliteStore {
 impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.queue = None;
-        let thread = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread.filter(|_| self.shared.check_process().is_ok()) {
-            // If it panicked, its callers were told.
-            let _ = thread.join();
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(writer) = writer.filter(|_| self.shared.check_process().is_ok()) {
+            writer.end();
             // Now, and not with the last reference: its thread may hold that one for a moment.
             self.shared.watchers.stop();
         }

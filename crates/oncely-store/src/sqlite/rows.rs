@@ -6,7 +6,7 @@ use oncely_core::{
     IntentId, IntentName, Key, Millis, Namespace, Record, Scope, State, StateName, ToolName, Version,
 };
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, OptionalExtension, Row, ToSql};
+use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql};
 
 use super::codec::{Columns, derived_digest, kept, pack_body, unpack_record};
 use super::errors::Trouble;
@@ -128,25 +128,13 @@ pub(crate) fn insert(
     trail: &[u8],
 ) -> Result<bool, Trouble> {
     let mut statement = connection.prepare_cached(
-        "INSERT INTO record (head, tail, version, state, due, changed_at, tool, scope, key, trail, body, result) \
+        "INSERT INTO record (version, state, due, changed_at, tool, scope, key, trail, body, result, head, tail) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT (head) DO NOTHING",
     )?;
-    let name = &record.body.name;
-    let written = statement.execute((
-        head(&record.intent),
-        tail(&record.intent),
-        record.version.0 as i64,
-        state_number(record.body.state.name()),
-        due(record),
-        record.changed_at.0 as i64,
-        tool,
-        name.scope.is_named().then(|| name.scope.as_str()),
-        StoredKey(&name.key),
-        trail,
-        pack_body(record),
-        kept(&record.body.state).map(|bytes| &bytes[..]),
-    ))?;
-    Ok(written > 0)
+    bind(&mut statement, record, tool, trail)?;
+    statement.raw_bind_parameter(11, head(&record.intent))?;
+    statement.raw_bind_parameter(12, tail(&record.intent))?;
+    Ok(statement.raw_execute()? > 0)
 }
 
 /// Writes a record in the place of what is there.
@@ -158,24 +146,28 @@ pub(crate) fn update(
     trail: &[u8],
 ) -> Result<(), Trouble> {
     let mut statement = connection.prepare_cached(
-        "UPDATE record SET version = ?2, state = ?3, due = ?4, changed_at = ?5, tool = ?6, scope = ?7, key = ?8, \
-         trail = ?9, body = ?10, result = ?11 WHERE id = ?1",
+        "UPDATE record SET version = ?1, state = ?2, due = ?3, changed_at = ?4, tool = ?5, scope = ?6, key = ?7, \
+         trail = ?8, body = ?9, result = ?10 WHERE id = ?11",
     )?;
-    let name = &record.body.name;
-    statement.execute((
-        id,
-        record.version.0 as i64,
-        state_number(record.body.state.name()),
-        due(record),
-        record.changed_at.0 as i64,
-        tool,
-        name.scope.is_named().then(|| name.scope.as_str()),
-        StoredKey(&name.key),
-        trail,
-        pack_body(record),
-        kept(&record.body.state).map(|bytes| &bytes[..]),
-    ))?;
+    bind(&mut statement, record, tool, trail)?;
+    statement.raw_bind_parameter(11, id)?;
+    statement.raw_execute()?;
     Ok(())
+}
+
+/// Binds what [`insert`] and [`update`] have in common: their first ten parameters.
+fn bind(statement: &mut Statement<'_>, record: &Record, tool: i64, trail: &[u8]) -> rusqlite::Result<()> {
+    let name = &record.body.name;
+    statement.raw_bind_parameter(1, record.version.0 as i64)?;
+    statement.raw_bind_parameter(2, state_number(record.body.state.name()))?;
+    statement.raw_bind_parameter(3, due(record))?;
+    statement.raw_bind_parameter(4, record.changed_at.0 as i64)?;
+    statement.raw_bind_parameter(5, tool)?;
+    statement.raw_bind_parameter(6, name.scope.is_named().then(|| name.scope.as_str()))?;
+    statement.raw_bind_parameter(7, StoredKey(&name.key))?;
+    statement.raw_bind_parameter(8, trail)?;
+    statement.raw_bind_parameter(9, pack_body(record))?;
+    statement.raw_bind_parameter(10, kept(&record.body.state).map(|bytes| &bytes[..]))
 }
 
 /// Writes only a record's trail.

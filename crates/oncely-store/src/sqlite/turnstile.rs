@@ -20,6 +20,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use oncely_core::IntentId;
 use rustix::fs::{FlockOperation, flock};
@@ -31,6 +32,12 @@ const CHANGING_AT: u64 = 8;
 const EPOCHS_AT: u64 = 16;
 const FILE_BYTES: usize = EPOCHS_AT as usize + GROUPS * 8;
 
+/// How long a process that opens the ledger waits for another one's turn to end. Turns last milliseconds: a longer one
+/// is that of a stopped process.
+const OPENING_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
 /// The shared words, for reading.
 #[derive(Debug, Clone)]
 pub(crate) struct Board(Arc<OwnedFd>);
@@ -40,7 +47,7 @@ impl Board {
     pub(crate) fn new(turn: OwnedFd, lock: &OwnedFd) -> Result<Self, Errno> {
         let size = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|s| s.st_size as u64);
         if size(&turn)? < FILE_BYTES as u64 {
-            retry(|| flock(lock, FlockOperation::LockExclusive))?;
+            lock_within(lock, OPENING_PATIENCE)?;
             // Written out, not just extended: a word must never fail to be written for want of space.
             let missing = FILE_BYTES.saturating_sub(size(&turn)? as usize);
             let written = write_at(&turn, (FILE_BYTES - missing) as u64, &vec![0; missing]);
@@ -94,6 +101,26 @@ impl Turnstile {
         left?;
         turn.repair()?;
         Ok(turn)
+    }
+
+    /// Waits for the turn only for as long as one may take to open the ledger. Not in the order of the queue: whoever
+    /// opens has nothing to lose.
+    pub(crate) fn enter_for_opening(&mut self) -> Result<Turn<'_>, Errno> {
+        lock_within(&self.lock, OPENING_PATIENCE)?;
+        let turn = Turn { stile: self };
+        turn.repair()?;
+        Ok(turn)
+    }
+}
+
+fn lock_within(lock: &OwnedFd, patience: Duration) -> Result<(), Errno> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match retry(|| flock(lock, FlockOperation::NonBlockingLockExclusive)) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
+            Err(Errno::WOULDBLOCK) => return Err(Errno::TIMEDOUT),
+            answered => return answered,
+        }
     }
 }
 

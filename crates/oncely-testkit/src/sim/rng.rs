@@ -10,6 +10,11 @@ impl Rng {
         Self(seed)
     }
 
+    /// Numbers for one of several that share a seed.
+    pub fn split(seed: u64, part: u64) -> Self {
+        Self(Self(seed ^ part.wrapping_mul(0xd1b5_4a32_d192_ed03)).bits())
+    }
+
     /// The next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

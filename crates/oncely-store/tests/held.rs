@@ -1,0 +1,52 @@
+//! A ledger that another process holds for too long: opening says so, closing does not wait for ever.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use common::{finish, id, open, refused};
+use oncely_core::{Counter, Namespace, StoreErrorKind, ToolName, Wrote};
+
+/// Takes the turn at writing, as a process does that is then stopped.
+fn hold(ledger: &Path) -> File {
+    let mut lock = ledger.as_os_str().to_owned();
+    lock.push("-lock");
+    let file = File::options().create(true).truncate(false).write(true).open(lock).unwrap();
+    file.lock().unwrap();
+    file
+}
+
+#[test]
+fn opening_a_ledger_whose_maker_was_stopped_is_refused_and_possible_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.db");
+    let held = hold(&path);
+    let error = refused(&path);
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unavailable, Wrote::No));
+    assert!(error.message.contains("another process has held it for too long"), "{}", error.message);
+    drop(held);
+    drop(open(&path));
+}
+
+#[tokio::test]
+async fn closing_a_ledger_that_is_held_ends_and_what_was_told_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.db");
+    let store = open(&path);
+    finish(&store, "k").await;
+    let held = hold(&path);
+    // A counter makes the end of the ledger want a turn.
+    store.tally(&Namespace::default(), &ToolName::parse("charge").unwrap(), &[(Counter::Replays, 1)]);
+    let (closed, is_closed) = channel();
+    std::thread::spawn(move || {
+        drop(store);
+        closed.send(()).unwrap();
+    });
+    is_closed.recv_timeout(Duration::from_secs(300)).unwrap();
+    drop(held);
+    assert!(open(&path).load(id("k")).await.unwrap().is_some());
+}
