@@ -7,7 +7,7 @@ use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use oncely::Oncely;
 use oncely::tower::{Body, Code, Dialect, Gate, OncelyLayer, OncelyService, Problem, Reader};
-use oncely_core::Namespace;
+use oncely_core::{Namespace, WhenUnknown};
 use tokio_rustls::TlsConnector;
 use tower_layer::Layer as _;
 use tower_service::Service as _;
@@ -97,7 +97,7 @@ impl Gateway {
 }
 
 /// Why a request cannot be forwarded, whatever its route: it asks for another server, or can be read in two ways.
-fn refusal(request: &Request<Incoming>) -> Option<&'static str> {
+fn refusal<B>(request: &Request<B>) -> Option<&'static str> {
     let http1 = request.version() < Version::HTTP_2;
     if request.method() == Method::CONNECT {
         return Some(
@@ -109,9 +109,16 @@ fn refusal(request: &Request<Incoming>) -> Option<&'static str> {
             "the request names another server in its first line; this gateway forwards to its own upstreams only; nothing was forwarded",
         );
     }
-    let hosts = request.headers().get_all(HOST).iter().count();
-    if hosts > 1 || (request.version() == Version::HTTP_11 && hosts == 0) {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let (host, second) = (hosts.next(), hosts.next());
+    if second.is_some() || (request.version() == Version::HTTP_11 && host.is_none()) {
         return Some("the request needs exactly one Host header; nothing was forwarded");
+    }
+    let authority = request.uri().authority();
+    if let (Some(host), Some(authority)) = (host, authority)
+        && !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes())
+    {
+        return Some("the request names two hosts; nothing was forwarded");
     }
     None
 }
@@ -159,11 +166,19 @@ impl Route {
             None if config.policy.forwards_key_for_ms.is_some() => KeyPassed::Ours,
             None => KeyPassed::Callers,
         };
-        let plain_key = if config.provider.is_some() { KeyPassed::Callers } else { key.clone() };
+        let (mut plain_policy, mut plain_key) = (config.policy.clone(), key.clone());
+        if config.provider.is_some() {
+            // The provider takes no key for these: whatever the tool declares, a retry is not harmless.
+            plain_policy.forwards_key_for_ms = None;
+            if plain_policy.when_unknown == WhenUnknown::Retry && !plain_policy.idempotent {
+                plain_policy.when_unknown = WhenUnknown::Halt;
+            }
+            plain_key = KeyPassed::Callers;
+        }
         Self {
             pattern: config.pattern.clone(),
             keyed: layer.clone().policy(keyed_policy).layer(to(key)),
-            plain: layer.policy(config.policy.clone()).layer(to(plain_key)),
+            plain: layer.policy(plain_policy).layer(to(plain_key)),
             upstream,
             way,
             dialect: config.dialect,
@@ -216,5 +231,42 @@ impl Route {
             }
         };
         problem.into_response(reader).map(|bytes| Body::passed(AnswerBody::whole(bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Version};
+
+    use super::refusal;
+
+    fn refused(version: Version, method: &str, uri: &str, hosts: &[&str]) -> bool {
+        let mut request = Request::builder().version(version).method(method).uri(uri);
+        for host in hosts {
+            request = request.header("host", *host);
+        }
+        refusal(&request.body(()).unwrap()).is_some()
+    }
+
+    #[test]
+    fn a_request_has_one_host_and_asks_for_no_other_server() {
+        for (version, method, uri, hosts, expected) in [
+            (Version::HTTP_11, "GET", "/", &["a"][..], false),
+            (Version::HTTP_10, "GET", "/", &[], false),
+            (Version::HTTP_11, "GET", "/", &[], true),
+            (Version::HTTP_11, "GET", "/", &["a", "a"], true),
+            (Version::HTTP_11, "GET", "http://a/", &["a"], true),
+            (Version::HTTP_11, "CONNECT", "a:1", &["a:1"], true),
+            (Version::HTTP_2, "GET", "http://a/", &[], false),
+            (Version::HTTP_2, "GET", "http://a/", &["A"], false),
+            (Version::HTTP_2, "GET", "http://a/", &["b"], true),
+            (Version::HTTP_2, "CONNECT", "a:1", &[], true),
+        ] {
+            assert_eq!(
+                refused(version, method, uri, hosts),
+                expected,
+                "{version:?} {method} {uri} {hosts:?}"
+            );
+        }
     }
 }
