@@ -101,6 +101,31 @@ fn connections_to_the_service_are_kept_and_reused() {
 }
 
 #[test]
+fn many_clients_at_once_need_no_more_connections_than_there_are_of_them() {
+    const CLIENTS: u32 = 16;
+    let (_home, upstream, gateway) = bench();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let to = gateway.address;
+            std::thread::spawn(move || {
+                let get = client::request("GET", "/", &[], "");
+                let mut stream = client::open(to, &get);
+                for number in 0..50 {
+                    assert_eq!(client::read_answer(&mut stream).unwrap().status, 200);
+                    stream.write_all(order(&format!("c{client}n{number}"), "").as_bytes()).unwrap();
+                    assert_eq!(client::read_answer(&mut stream).unwrap().status, 201);
+                    stream.write_all(get.as_bytes()).unwrap();
+                }
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert_eq!(upstream.total(), CLIENTS * 50);
+    assert!(upstream.effects().values().all(|count| *count == 1));
+    assert!(upstream.connections() <= 2 * CLIENTS, "{} connections", upstream.connections());
+}
+
+#[test]
 fn a_client_that_hangs_up_does_not_cancel_and_its_retry_gets_the_real_answer() {
     let (_home, upstream, gateway) = bench();
     let client = client::open(gateway.address, &order("k", "hold go"));
