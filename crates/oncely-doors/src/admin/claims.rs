@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::AdminState;
 use super::auth::Who;
 use super::problem::Problem;
-use super::routes::{Ask, json_of};
+use super::routes::{Ask, json_of, maybe_whole};
 use super::view::token_text;
 use crate::command::base64;
 
@@ -35,7 +35,9 @@ struct BeginBody {
     key: Option<String>,
     payload: Option<Box<RawValue>>,
     token: Option<String>,
+    #[serde(default, deserialize_with = "maybe_whole")]
     wait_for_ms: Option<u64>,
+    #[serde(default, deserialize_with = "maybe_whole")]
     lease_ms: Option<u64>,
     #[serde(default)]
     dry_run: bool,
@@ -86,7 +88,8 @@ fn call_of(state: &AdminState, body: BeginBody) -> Result<Call, Problem> {
         let detail = format!("wait_for_ms must be a number from 0 to {WAIT_MS_MAX}; nothing ran");
         return Err(unusable("bad_body", detail));
     }
-    let wait_ms = body.wait_for_ms.unwrap_or(policy.wait_for_ms).min(WAIT_MS_MAX);
+    // How long anybody may be kept waiting is the policy's to say.
+    let wait_ms = body.wait_for_ms.unwrap_or(WAIT_MS_MAX).min(policy.wait_for_ms).min(WAIT_MS_MAX);
     let payload = body.payload.map_or_else(|| b"null".to_vec(), |raw| raw.get().as_bytes().to_vec());
     let mut call = Call::new(tool, payload);
     call.namespace = match body.namespace {

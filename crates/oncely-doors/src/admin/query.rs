@@ -10,6 +10,8 @@ use super::problem::Problem;
 const PARAMETERS_MAX: usize = 32;
 /// Longest value, in bytes.
 const VALUE_BYTES_MAX: usize = 1_024;
+/// Longest name, in characters.
+const NAME_CHARS_MAX: usize = 255;
 
 /// Parameters that nobody has asked for yet.
 #[derive(Debug, Default)]
@@ -37,6 +39,16 @@ impl Query {
         match self.0.swap_remove(at).1 {
             value if value.is_empty() => Err(Problem::bad_request(format!("{name} is empty"))),
             value => Ok(Some(value)),
+        }
+    }
+
+    /// A text as long as a name may be.
+    pub(super) fn name(&mut self, name: &str) -> Result<Option<String>, Problem> {
+        match self.text(name)? {
+            Some(value) if value.chars().count() > NAME_CHARS_MAX => {
+                Err(Problem::bad_request(format!("{name} has more than {NAME_CHARS_MAX} characters")))
+            }
+            value => Ok(value),
         }
     }
 

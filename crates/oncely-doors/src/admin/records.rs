@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::AdminState;
 use super::problem::Problem;
-use super::routes::{Ask, json_of};
+use super::routes::{Ask, json_of, whole};
 use super::view::{self, RecordView};
 use crate::tell::state_now;
 
@@ -28,9 +28,9 @@ const LOOKED_AT_MAX: usize = 10_000;
 pub(super) async fn list(mut ask: Ask) -> Result<Response<Body>, Problem> {
     let query = &mut ask.query;
     let state: Option<StateName> = query.parsed("state")?;
-    let tool = query.text("tool")?;
-    let scope = query.text("scope")?;
-    let key = query.text("key")?;
+    let tool = query.name("tool")?;
+    let scope = query.name("scope")?;
+    let key = query.name("key")?;
     let namespace = query.text("namespace")?.map(|name| Namespace::parse(&name)).transpose();
     let namespace = namespace.map_err(|error| Problem::bad_request(error.to_string()))?;
     let older_than = query.duration("older_than")?;
@@ -139,6 +139,7 @@ pub(super) async fn one(ask: Ask) -> Result<Response<Body>, Problem> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ResolveBody {
+    #[serde(deserialize_with = "whole")]
     version: u64,
     verdict: VerdictWord,
     effect: Option<String>,
@@ -194,6 +195,7 @@ fn verdict(state: &AdminState, record: &Record, body: ResolveBody) -> Result<Ver
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ForgetBody {
+    #[serde(deserialize_with = "whole")]
     version: u64,
 }
 

@@ -16,8 +16,8 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use oncely_core::IntentId;
 use oncely_core::limits::ADMIN_BODY_BYTES_MAX;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::auth::{Access, Scope, Who};
 use super::problem::Problem;
@@ -182,6 +182,23 @@ async fn not_found() -> Response<Body> {
 async fn not_allowed() -> Response<Body> {
     let detail = "the path takes another method; see the header Allow";
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no_method", detail).into_response()
+}
+
+/// A number as JSON knows it: `5.0` is 5.
+pub(super) fn whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    maybe_whole(from)?.ok_or_else(|| serde::de::Error::custom("a number is missing"))
+}
+
+/// The same where there may be none.
+pub(super) fn maybe_whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    let Some(number) = Option::<serde_json::Number>::deserialize(from)? else { return Ok(None) };
+    // Beyond 2^53 a fraction cannot be told from a whole number any more.
+    let exact = |float: f64| float.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&float);
+    match (number.as_u64(), number.as_f64()) {
+        (Some(whole), _) => Ok(Some(whole)),
+        (None, Some(float)) if exact(float) => Ok(Some(float as u64)),
+        _ => Err(serde::de::Error::custom(format!("{number} is not a whole number of 0 or more"))),
+    }
 }
 
 /// An answer in JSON.
