@@ -49,6 +49,8 @@ pub const HTTP_HEAD_BYTES_MAX: usize = 64 * 1024;
 pub const HTTP_CALLS_MAX: usize = 8_192;
 /// Most guarded HTTP requests under way on one key.
 pub const HTTP_CALLS_PER_KEY_MAX: usize = 2_048;
+/// Most bytes that the bodies of guarded HTTP requests under way may take together (512 MiB).
+pub const HTTP_BUFFERED_BYTES_MAX: usize = 512 * 1024 * 1024;
 /// Most HTTP connections that are open at once.
 pub const HTTP_CONNECTIONS_MAX: usize = 16_384;
 /// How long an HTTP body may pause before it counts as broken off, by default (60 s).
@@ -80,6 +82,7 @@ const _: () = {
     assert!(REMEMBER_FOR_MS <= DURATION_MS_MAX, "defaults are allowed values");
     assert!(RETRIES <= RETRIES_MAX, "defaults are allowed values");
     assert!(HTTP_BODY_BYTES <= PAYLOAD_BYTES_MAX, "a body fits where a payload fits");
+    assert!(PAYLOAD_BYTES_MAX <= HTTP_BUFFERED_BYTES_MAX, "the longest body fits into memory");
     assert!(HTTP_CALLS_PER_KEY_MAX <= HTTP_CALLS_MAX, "one key cannot have more than all");
     assert!(RESULT_BYTES_MAX <= PAYLOAD_BYTES_MAX, "a result fits where a payload fits");
 };

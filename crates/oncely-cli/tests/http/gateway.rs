@@ -13,6 +13,7 @@ pub(crate) const ONCELY: &str = env!("CARGO_BIN_EXE_oncely");
 /// A running gateway; killed when dropped.
 pub(crate) struct Gateway {
     pub(crate) address: SocketAddr,
+    pub(crate) admin: Option<SocketAddr>,
     pub(crate) child: Child,
 }
 
@@ -40,9 +41,8 @@ impl Gateway {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         let said: serde_json::Value =
             serde_json::from_str(&ready).unwrap_or_else(|e| panic!("it did not start: {e}: {ready:?}"));
-        let url = said["listening"].as_str().unwrap();
-        let address = url.split_once("://").unwrap().1.parse().unwrap();
-        Self { address, child }
+        let address = |name: &str| Some(said[name].as_str()?.split_once("://")?.1.parse().unwrap());
+        Self { address: address("listening").unwrap(), admin: address("admin"), child }
     }
 
     pub(crate) fn send(&self, request: &str) -> Answer {
@@ -52,6 +52,14 @@ impl Gateway {
     /// A POST of one order.
     pub(crate) fn order(&self, key: &str, act: &str) -> Answer {
         self.send(&order(key, act))
+    }
+
+    /// Connections accepted so far, as its metrics say.
+    pub(crate) fn connections(&self) -> u32 {
+        let metrics =
+            client::send(self.admin.unwrap(), "GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").text();
+        let line = metrics.lines().find(|line| line.starts_with("oncely_http_connections_total "));
+        line.unwrap_or_else(|| panic!("{metrics}")).rsplit_once(' ').unwrap().1.parse().unwrap()
     }
 
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {

@@ -85,14 +85,19 @@ fn bodies_of_any_length_pass_through_unguarded() {
 
 #[test]
 fn http2_is_spoken_on_both_sides_without_tls() {
-    let (home, upstream, inner) = bench();
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let config = format!(
+        "[server]\nadmin = \"127.0.0.1:0\"\n[[route]]\nmatch = \"/**\"\nupstream = \"{}\"\n",
+        upstream.url()
+    );
+    let inner = Gateway::start_with(home.path(), &config);
     let outer_home = tempfile::tempdir().unwrap();
     let config = format!(
         "[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/**\"\nupstream = \"h2c://{}\"\n",
         inner.address
     );
     let outer = Gateway::start_with(outer_home.path(), &config);
-    check_chain(&outer, &upstream);
+    check_chain(&outer, &inner, &upstream);
     assert_eq!(records(home.path()).len(), 1);
     assert_eq!(records(outer_home.path()).len(), 1);
 }
@@ -104,7 +109,7 @@ fn tls_is_spoken_on_both_sides() {
     std::fs::write(home.path().join("cert.pem"), certified.cert.pem()).unwrap();
     std::fs::write(home.path().join("key.pem"), certified.signing_key.serialize_pem()).unwrap();
     let config = format!(
-        "[server]\nadmin = \"off\"\ntls = {{ cert = \"cert.pem\", key = \"key.pem\" }}\n[[route]]\nmatch = \
+        "[server]\nadmin = \"127.0.0.1:0\"\ntls = {{ cert = \"cert.pem\", key = \"key.pem\" }}\n[[route]]\nmatch = \
          \"/**\"\nupstream = \"{}\"\n",
         upstream.url()
     );
@@ -117,7 +122,7 @@ fn tls_is_spoken_on_both_sides() {
         inner.address.port()
     );
     let outer = Gateway::start_with(outer_home.path(), &config);
-    check_chain(&outer, &upstream);
+    check_chain(&outer, &inner, &upstream);
     assert!(upstream.heads()[0].contains("x-forwarded-proto: https"), "{}", upstream.heads()[0]);
 
     // A gateway that does not trust the certificate sends nothing.
@@ -133,7 +138,7 @@ fn tls_is_spoken_on_both_sides() {
 }
 
 /// One order through two gateways, retried; and many requests at once on the one connection between them.
-fn check_chain(outer: &Gateway, upstream: &Upstream) {
+fn check_chain(outer: &Gateway, inner: &Gateway, upstream: &Upstream) {
     let first = outer.order("k", "");
     assert_eq!((first.status, first.text().as_str()), (201, "{\"order\":1}"));
     assert_eq!(outer.order("k", "").header("idempotent-replayed"), Some("true"));
@@ -143,4 +148,6 @@ fn check_chain(outer: &Gateway, upstream: &Upstream) {
     for stream in &mut streams {
         assert_eq!(read_answer(stream).unwrap().status, 200);
     }
+    // Only HTTP/2 has room for so many requests on so few connections.
+    assert!(inner.connections() <= 2, "{} connections", inner.connections());
 }

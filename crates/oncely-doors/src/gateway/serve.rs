@@ -21,8 +21,11 @@ use tokio_rustls::TlsAcceptor;
 use super::forward::Peer;
 use super::handle::Gateway;
 
-/// How long a client may take for a request's head, or for its part of a TLS handshake.
-const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client may take for a request's head, and how long a connection may be idle: longer than load balancers
+/// keep theirs, so that it is they who close.
+const HEAD_PATIENCE: Duration = Duration::from_secs(75);
+/// How long a client may take for its part of a TLS handshake.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 /// Pause after a connection could not be accepted, say because the process has too many files open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Most headers of a request.
@@ -93,7 +96,7 @@ async fn connection(
     match tls {
         None => speak(stream, address, "http", gateway, watcher).await,
         Some(tls) => {
-            if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_PATIENCE, tls.accept(stream)).await {
+            if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.accept(stream)).await {
                 speak(stream, address, "https", gateway, watcher).await;
             }
         }

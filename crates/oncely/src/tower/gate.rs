@@ -1,9 +1,12 @@
-//! How many guarded calls may be under way, in all and on one key: beyond that nothing begins.
+//! How many guarded calls may be under way, in all and on one key, and how much they may hold in memory: beyond that
+//! nothing begins.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use oncely_core::limits::HTTP_BUFFERED_BYTES_MAX;
 
 /// Counts guarded calls. Shared by every route of one process.
 #[derive(Debug)]
@@ -11,12 +14,17 @@ pub struct Gate {
     calls_max: usize,
     per_key_max: usize,
     calls: AtomicUsize,
+    bytes: AtomicUsize,
     hasher: RandomState,
     keys: Mutex<HashMap<u64, usize>>,
 }
 
 /// One guarded call, while it is under way.
-pub(super) struct Place(Arc<Gate>);
+pub(super) struct Place {
+    gate: Arc<Gate>,
+    /// What is set aside for its body.
+    bytes: usize,
+}
 
 /// One call on a key, while it is under way.
 pub(super) struct KeyPlace {
@@ -27,8 +35,8 @@ pub(super) struct KeyPlace {
 impl Gate {
     /// A gate for so many calls in all, and so many on one key.
     pub fn new(calls_max: usize, per_key_max: usize) -> Self {
-        let (calls, hasher, keys) = (AtomicUsize::new(0), RandomState::new(), Mutex::default());
-        Self { calls_max, per_key_max, calls, hasher, keys }
+        let (calls, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { calls_max, per_key_max, calls, bytes, hasher: RandomState::new(), keys: Mutex::default() }
     }
 
     /// How many guarded calls are under way.
@@ -38,7 +46,7 @@ impl Gate {
 
     pub(super) fn enter(self: &Arc<Self>) -> Option<Place> {
         let before = self.calls.fetch_add(1, Ordering::AcqRel);
-        let place = Place(self.clone());
+        let place = Place { gate: self.clone(), bytes: 0 };
         (before < self.calls_max).then_some(place)
     }
 
@@ -60,9 +68,20 @@ impl Gate {
     }
 }
 
+impl Place {
+    /// Sets memory aside for a body, in the place of what was set aside before; `false` if there is too little.
+    pub(super) fn set_aside(&mut self, bytes: usize) -> bool {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        let held = self.gate.bytes.fetch_add(bytes, Ordering::AcqRel);
+        self.gate.bytes.fetch_sub(before, Ordering::AcqRel);
+        held.saturating_sub(before).saturating_add(bytes) <= HTTP_BUFFERED_BYTES_MAX
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.calls.fetch_sub(1, Ordering::AcqRel);
+        self.gate.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.gate.calls.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -82,7 +101,21 @@ impl Drop for KeyPlace {
 mod tests {
     use std::sync::Arc;
 
+    use oncely_core::limits::HTTP_BUFFERED_BYTES_MAX;
+
     use super::Gate;
+
+    #[test]
+    fn memory_is_limited_and_given_back() {
+        let gate = Arc::new(Gate::new(9, 9));
+        let (mut one, mut two) = (gate.enter().unwrap(), gate.enter().unwrap());
+        assert!(one.set_aside(HTTP_BUFFERED_BYTES_MAX));
+        assert!(!two.set_aside(1));
+        assert!(one.set_aside(HTTP_BUFFERED_BYTES_MAX - 1), "less than before");
+        assert!(two.set_aside(1));
+        drop((one, two));
+        assert!(gate.enter().unwrap().set_aside(HTTP_BUFFERED_BYTES_MAX));
+    }
 
     #[test]
     fn places_are_limited_and_given_back() {

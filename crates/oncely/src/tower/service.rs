@@ -15,7 +15,7 @@ use tower_service::Service;
 
 use super::body::{Body, BoxError, Collected, Collecting};
 use super::effect::{self, Handed};
-use super::gate::Gate;
+use super::gate::{Gate, Place};
 use super::problem::{Code, Problem, Reader};
 use super::reply::{self, Asked};
 use super::request::{BodyForm, Head, call_of, form_of};
@@ -90,12 +90,12 @@ where
         Ok(head) => head,
         Err(problem) => return Ok(reply::problem(problem, reader)),
     };
-    let Some(_place) = door.gate.enter() else {
+    let Some(mut place) = door.gate.enter() else {
         let problem =
             Problem::new(Code::Overloaded, "too many calls are under way; nothing ran. Try again later");
         return Ok(reply::problem(problem, reader));
     };
-    let body = match buffer(&door.settings, &parts, body).await {
+    let body = match buffer(&door.settings, &parts, body, &mut place).await {
         Ok(body) => body,
         Err(problem) => return Ok(reply::problem(problem.with_key(head.key_text()), reader)),
     };
@@ -163,7 +163,7 @@ async fn begin(
 }
 
 /// Reads a guarded body into memory, up to the limit.
-async fn buffer<B>(settings: &Settings, parts: &Parts, body: B) -> Result<Bytes, Problem>
+async fn buffer<B>(settings: &Settings, parts: &Parts, body: B, place: &mut Place) -> Result<Bytes, Problem>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -178,9 +178,18 @@ where
     if stated.is_some_and(|len| len > max as u64) {
         return Err(too_large());
     }
+    let expected = stated.and_then(|len| usize::try_from(len).ok()).unwrap_or(max);
+    if !place.set_aside(expected) {
+        let detail = "the bodies of requests under way take too much memory; nothing ran. Try again later";
+        return Err(Problem::new(Code::Overloaded, detail));
+    }
     let mut collected = Collected::default();
     match collected.fill(&mut Box::pin(body), max, settings.stall).await {
-        Collecting::Complete => Ok(collected.to_bytes()),
+        Collecting::Complete => {
+            // Never more than was set aside.
+            place.set_aside(collected.len());
+            Ok(collected.to_bytes())
+        }
         Collecting::TooLong => Err(too_large()),
         Collecting::Broken(_) | Collecting::Stalled => {
             let detail = "the body of the request broke off; nothing ran. Send it again with the same key";
