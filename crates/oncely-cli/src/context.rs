@@ -63,8 +63,13 @@ impl Context {
     /// Opens the ledger itself. What is encrypted in it is decrypted on its way out, by every command alike; without
     /// the keys such a result is an error, and never told as it lies there.
     pub async fn open_store(&self) -> Result<Arc<dyn Store>, Failure> {
+        Ok(Arc::new(self.open_sealed().await?))
+    }
+
+    /// The same, for one who wants to know about its seals.
+    pub async fn open_sealed(&self) -> Result<Sealed, Failure> {
         let keys = self.encryption_keys()?;
-        Ok(Arc::new(Sealed::new(oncely_store::open(&self.store_url).await?, keys)))
+        Ok(Sealed::new(oncely_store::open(&self.store_url).await?, keys))
     }
 
     /// The policy file's name and text, if there is one: tables that tools do not concern are read by others.

@@ -26,11 +26,12 @@ fn table() -> String {
             (_, None) => "not published".to_owned(),
         };
         let spelled = if provider.key == Carrier::None { "-" } else { provider.encoder.as_str() };
-        let unknown = match (provider.harmless_for_ms(), &provider.check) {
-            (Some(_), _) => "retry while kept, then halt".to_owned(),
-            (None, Some(check)) => format!("halt; {check}"),
-            (None, None) => "halt".to_owned(),
+        let may = match (provider.harmless_for_ms(), provider.everywhere) {
+            (Some(_), true) => "retry while kept, then halt",
+            (Some(_), false) => "halt; a route to what takes the key may say retry",
+            (None, _) => "halt",
         };
+        let unknown = provider.check.as_ref().map_or(may.to_owned(), |check| format!("{may}; {check}"));
         let title = &provider.title;
         writeln!(text, "| `{}` | {title} | {carrier} | {spelled} | {kept} | {unknown} |", provider.name)
             .unwrap();

@@ -168,6 +168,27 @@ async fn keys_change_by_putting_a_new_one_in_front() {
 }
 
 #[tokio::test]
+async fn without_keys_nothing_is_stored_in_plain_beside_what_is_sealed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.db");
+    remember(&*open(&path, FIRST).await, "sealed", succeeded("under a key")).await;
+    let forgetful = Sealed::new(oncely_store::open(&path.display().to_string()).await.unwrap(), Keys::none());
+    assert!(forgetful.look_for_seals().await.unwrap());
+    let intent = remember(&forgetful, "later", succeeded("plain-to-see")).await;
+    let stored = forgetful.load(intent).await.unwrap().unwrap();
+    assert!(
+        matches!(stored.record.body.state, State::Succeeded { result: None, .. }),
+        "it happened, no result is kept"
+    );
+    drop((forgetful, stored));
+    assert!(!holds(&every_byte(directory.path()), "plain-to-see"));
+    // With its keys, or where nothing is sealed, all is as always.
+    let keys = Keys::parse(FIRST).unwrap();
+    let store = Sealed::new(oncely_store::open(&path.display().to_string()).await.unwrap(), keys);
+    assert!(!store.look_for_seals().await.unwrap());
+}
+
+#[tokio::test]
 async fn a_row_copied_over_another_one_or_changed_does_not_open() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ledger.db");

@@ -322,8 +322,8 @@ impl Oncely {
                 claim.lost();
                 Ok(Performed::Look(there))
             }
-            // One that was begun before may have been started by the answer to the first begin.
-            Err(error) if error.wrote == Wrote::No || execute.because == Because::AskedAgain => {
+            // Whoever chose the token may ask again and be told to act: only its lease can end such a claim.
+            Err(error) if error.wrote == Wrote::No || known.claimant.token.is_some() => {
                 claim.lost();
                 Err(error.into())
             }

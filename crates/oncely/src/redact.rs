@@ -79,6 +79,24 @@ impl Redaction {
         !self.headers.iter().any(|header| header.eq_ignore_ascii_case(name))
     }
 
+    /// A body without what the rules name; `kind` is its media type. Nothing if it cannot be told what it holds: JSON in
+    /// another wrapping (events, lines), broken or nested too deep. Then it must not be stored.
+    pub fn body<'b>(&self, kind: Option<&str>, bytes: &'b [u8]) -> Option<Cow<'b, [u8]>> {
+        if self.pointers.is_empty() || serde_json::from_slice::<Value>(bytes).is_ok() {
+            return Some(self.json(bytes));
+        }
+        let kind = kind.unwrap_or("").to_ascii_lowercase();
+        let said = ["json", "event-stream", "ndjson", "multipart"].iter().any(|word| kind.contains(word));
+        let start = bytes.iter().find(|b| !b.is_ascii_whitespace() && !b"\xef\xbb\xbf".contains(b));
+        let looks_like_it = matches!(start, Some(b'{' | b'['));
+        (!said && !looks_like_it).then_some(Cow::Borrowed(bytes))
+    }
+
+    /// Whether there are rules about bodies.
+    pub fn is_about_bodies(&self) -> bool {
+        !self.pointers.is_empty()
+    }
+
     /// A JSON text without what the rules name. Anything else, and what no rule names, stays byte for byte.
     pub fn json<'b>(&self, bytes: &'b [u8]) -> Cow<'b, [u8]> {
         if self.pointers.is_empty() {
@@ -154,6 +172,30 @@ mod tests {
         check(&["/x"], r#"{ "n": 1.0 }"#, r#"{ "n": 1.0 }"#);
         check(&["/x"], "not json", "not json");
         check(&[], r#"{"x":1}"#, r#"{"x":1}"#);
+    }
+
+    #[test]
+    fn a_body_that_cannot_be_read_for_the_rules_is_not_kept() {
+        let rules = Redaction::new(&["/card"], &[]).unwrap();
+        let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
+        for (kind, body) in [
+            (Some("application/json"), "{\"card\":"),
+            (Some("text/event-stream"), "data: {\"card\":\"4242\"}\n\n"),
+            (Some("application/x-ndjson"), "{\"card\":1}\n{\"card\":2}\n"),
+            (Some("text/plain"), "{\"card\":1}\n{\"card\":2}\n"),
+            (Some("application/json"), "\u{feff}{\"card\":1}"),
+            (None, "\u{feff} {\"card\":1}"),
+            (Some("application/problem+json"), "oops"),
+            (None, deep.as_str()),
+        ] {
+            assert_eq!(rules.body(kind, body.as_bytes()), None, "{kind:?} {body}");
+        }
+        for (kind, body) in [(Some("text/html"), "<p>hi</p>"), (None, ""), (Some("image/png"), "\u{1}\u{2}")]
+        {
+            assert_eq!(rules.body(kind, body.as_bytes()).as_deref(), Some(body.as_bytes()));
+        }
+        let headers_only = Redaction::new(&[], &["x-secret"]).unwrap();
+        assert!(headers_only.body(Some("text/event-stream"), b"data: {}").is_some());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use oncely::{
     StoreOp, ToolName, outcome,
 };
 use oncely_store::MemoryStore;
+use oncely_testkit::sim::{Faults, World};
 
 fn call(oncely: &Oncely, payload: i32) -> Call {
     let said = oncely.tool("charge").key("order-1").payload(&payload).wait_for(Duration::ZERO);
@@ -124,6 +125,78 @@ async fn an_end_of_an_attempt_that_lost_its_place_is_superseded_and_logged() {
     assert_eq!(stored.record.body.token, second.info.token());
     let tallies = oncely.store().tallies().await.unwrap();
     assert!(tallies.iter().any(|t| t.counter == oncely::core::Counter::Superseded && t.count == 1));
+}
+
+/// Goes on until the future is done, while the simulated ledger and time go on.
+async fn driven<T>(world: &World, future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut future => return done,
+            () = tokio::task::yield_now() => {
+                world.tick();
+                tokio::time::advance(Duration::from_millis(1)).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_may_have_been_written_is_not_taken_back_from_one_who_knows_its_token() {
+    for faults in [
+        Faults { lost_ack: 1_000, ..Faults::none() },
+        Faults { late: 1_000, ..Faults::none() },
+        Faults { never: 1_000, ..Faults::none() },
+    ] {
+        let world = World::new(7, faults, None);
+        let (_, store) = world.start(1);
+        let oncely = Oncely::new(Arc::new(store));
+        let token = Some(AttemptToken([7; 16]));
+        let begin = |token| oncely.begin_remote(call(&oncely, 1), "worker", token);
+        let error = driven(&world, begin(token)).await.unwrap_err();
+        assert!(matches!(error, Error::Store(_)), "{error}");
+        world.set_faults(Faults::none());
+        // The same request again, as it is meant: it is told to act.
+        let RemoteBegun::Run(claim) = driven(&world, begin(token)).await.unwrap() else {
+            panic!("{faults:?}")
+        };
+        // Whatever was left to do about the first is done by now; nobody else may act.
+        driven(&world, tokio::time::sleep(Duration::from_secs(20))).await;
+        let RemoteBegun::Answered(answer) = driven(&world, begin(None)).await.unwrap() else {
+            panic!("{faults:?}: a second effect was started")
+        };
+        assert!(matches!(answer, Answer::InProgress(_)), "{answer:?}");
+        let end = oncely.complete_remote(claim.info.intent(), claim.info.token(), outcome::created(&1));
+        assert!(matches!(driven(&world, end).await.unwrap(), RemoteEnd::Recorded(_)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_effect_goes_on_while_a_hanging_ledger_does_not_take_its_heartbeat() {
+    let world = World::new(7, Faults::none(), None);
+    let (_, store) = world.start(1);
+    let oncely = Oncely::new(Arc::new(store));
+    let (started, has_started) = tokio::sync::oneshot::channel();
+    let (ended, mut has_ended) = tokio::sync::oneshot::channel();
+    let running = oncely.clone();
+    tokio::spawn(async move {
+        let effect = |_| async move {
+            started.send(()).unwrap();
+            // Beyond the first heartbeat.
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            ended.send(()).unwrap();
+            outcome::created(&1)
+        };
+        running.tool("t").key("k").payload(&1).run(effect).await
+    });
+    driven(&world, has_started).await.unwrap();
+    // From here on the ledger answers nothing: no moment passes in it.
+    for _ in 0..200 {
+        tokio::time::advance(Duration::from_millis(100)).await;
+        tokio::task::yield_now().await;
+    }
+    assert!(has_ended.try_recv().is_ok(), "the effect waited for the ledger");
 }
 
 #[derive(Default)]

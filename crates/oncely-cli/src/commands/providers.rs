@@ -128,7 +128,11 @@ fn kept(provider: &Provider) -> String {
 
 /// What a route through this provider does, unless its policy says otherwise.
 fn when_unknown(provider: &Provider) -> &'static str {
-    if provider.harmless_for_ms().is_some() { "retry while kept" } else { "halt" }
+    match (provider.harmless_for_ms(), provider.everywhere) {
+        (Some(_), true) => "retry while kept",
+        (Some(_), false) => "halt, or as the route says",
+        (None, _) => "halt",
+    }
 }
 
 fn answer(rule: &AnswerRule) -> String {
@@ -140,7 +144,8 @@ fn answer(rule: &AnswerRule) -> String {
         conditions.push(format!("{header}: {}", rule.is.as_deref().unwrap_or("…")));
     }
     if let Some(says) = &rule.says {
-        conditions.push(says.clone());
+        conditions
+            .push(format!("{says}{}", rule.at.as_ref().map(|at| format!(" at {at}")).unwrap_or_default()));
     }
     format!("{} means {}", conditions.join(" "), rule.means.as_str())
 }

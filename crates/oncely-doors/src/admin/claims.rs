@@ -282,7 +282,11 @@ async fn outcome_of(state: &AdminState, id: IntentId, body: CompleteBody) -> Res
                 }
             };
             let result = body.result.map_or_else(|| "null".to_owned(), |raw| raw.get().to_owned());
-            Ok(Outcome::succeeded(effect, state.redaction.json(result.as_bytes()).into_owned()))
+            // What cannot be read for the rules is not stored.
+            Ok(match state.redaction.body(Some("application/json"), result.as_bytes()) {
+                Some(result) => Outcome::succeeded(effect, result.into_owned()),
+                None => Outcome::Succeeded { effect, result: None },
+            })
         }
     }
 }

@@ -185,7 +185,10 @@ fn verdict(state: &AdminState, record: &Record, body: ResolveBody) -> Result<Ver
         Some(word) => word.parse::<Effect>().map_err(|error| contradiction(&error))?,
         None => state.policy.tool(record.body.name.tool.as_str()).policy.effect,
     };
-    let result = body.result.map(|result| state.redaction.json(result.get().as_bytes()).into_owned());
+    let redact = |result: Box<RawValue>| {
+        state.redaction.body(Some("application/json"), result.get().as_bytes()).map(|kept| kept.into_owned())
+    };
+    let result = body.result.and_then(redact);
     if result.as_ref().is_some_and(|result| result.len() > RESULT_BYTES_MAX) {
         return Err(contradiction(&format!("a result has at most {RESULT_BYTES_MAX} bytes")));
     }

@@ -160,7 +160,7 @@ impl Route {
             Some(provider) => {
                 takes_key =
                     config.methods.iter().filter(|m| provider.applies_to(m.as_str())).cloned().collect();
-                provider.adjust(&mut keyed_policy);
+                provider.adjust(&mut keyed_policy, config.when_unknown);
                 KeyPassed::Provider(provider.clone())
             }
             None if config.policy.forwards_key_for_ms.is_some() => KeyPassed::Ours,

@@ -36,6 +36,18 @@ pub use self::classify::{AnswerRule, Meaning};
 pub use self::place::PlaceError;
 pub use self::read::{ProviderError, ProviderRow};
 
+/// How much earlier than published a key counts as forgotten, at most.
+const MARGIN_MS: u64 = 60_000;
+
+/// Whether a policy says itself what becomes of an unknown outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenUnknownSaid {
+    /// It does not: the provider's row decides.
+    Nothing,
+    /// It does, and that stands.
+    ByPolicy,
+}
+
 /// Most providers that a configuration may add.
 pub const OWN_MAX: usize = 1_000;
 
@@ -69,6 +81,11 @@ pub struct Provider {
     pub when_unknown: Option<WhenUnknown>,
     /// The methods that take a key; empty: not published.
     pub methods: Vec<String>,
+    /// Whether every request of these methods is de-duplicated. Where only some are, a key is no licence to try again:
+    /// a route that leads to those alone says so itself, with `when_unknown = "retry"`.
+    pub everywhere: bool,
+    /// Headers that choose the account: the same request under another one is another request.
+    pub account_headers: Vec<String>,
     /// Whether it remembers errors too, and answers with them again.
     pub errors_kept: Option<bool>,
     /// What its answers say of the key; the first that fits counts.
@@ -253,21 +270,24 @@ impl Provider {
         self.takes_key() && self.methods.iter().any(|known| known == method)
     }
 
-    /// For how long a request under the same key is known to be harmless: the published retention of a provider that
-    /// takes our key. Nothing where any of that is not certain.
+    /// For how long a request that takes our key is known to be de-duplicated by it: the published retention, less a
+    /// margin for the way there. Nothing where any of that is not certain.
     pub fn harmless_for_ms(&self) -> Option<u64> {
         let certain = self.takes_key()
             && self.confidence != Confidence::Uncertain
             && self.when_unknown != Some(WhenUnknown::Halt);
-        self.retention_ms.filter(|_| certain)
+        self.retention_ms.filter(|_| certain).map(|kept| kept - (kept / 10).min(MARGIN_MS))
     }
 
-    /// Writes what is known of the provider into a tool's policy: for how long a retry under the same key is harmless,
-    /// and that it may be made where the policy says nothing of its own. After that time the policy halts.
-    pub fn adjust(&self, policy: &mut Policy) {
+    /// Writes what is known of the provider into a tool's policy: for how long a retry under the same key is harmless
+    /// (never longer than the policy says itself), and, where the provider de-duplicates every request and the policy
+    /// says nothing of its own, that it may be made. After that time the policy halts. Where nothing is certain, a
+    /// policy's own word stays as it is.
+    pub fn adjust(&self, policy: &mut Policy, said: WhenUnknownSaid) {
         let Some(kept) = self.harmless_for_ms() else { return };
-        policy.forwards_key_for_ms = Some(kept);
-        if policy.when_unknown == WhenUnknown::Halt {
+        let own = policy.forwards_key_for_ms.unwrap_or(u64::MAX);
+        policy.forwards_key_for_ms = Some(kept.min(own));
+        if said == WhenUnknownSaid::Nothing && self.everywhere {
             policy.when_unknown = WhenUnknown::Retry;
         }
     }

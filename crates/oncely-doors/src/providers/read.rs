@@ -59,6 +59,10 @@ pub struct ProviderRow {
     when_unknown: Option<String>,
     #[serde(default)]
     methods: Vec<String>,
+    #[serde(default)]
+    everywhere: bool,
+    #[serde(default)]
+    account_headers: Vec<String>,
     errors_kept: Option<bool>,
     #[serde(default)]
     answers: Vec<AnswerRule>,
@@ -170,6 +174,7 @@ impl ProviderRow {
         check_name(&self.name).map_err(wrong("name"))?;
         let key = self.key.carrier().map_err(wrong("key"))?;
         let also: Result<Vec<_>, _> = self.also.into_iter().map(AlsoRow::companion).collect();
+        let account_headers: Result<Vec<_>, _> = self.account_headers.into_iter().map(header).collect();
         let methods: Result<Vec<_>, _> = self.methods.into_iter().map(method).collect();
         let provider = Provider {
             title: self.title.unwrap_or_else(|| self.name.clone()),
@@ -193,6 +198,8 @@ impl ProviderRow {
                 .map_err(wrong("retention"))?,
             when_unknown: self.when_unknown.map(halt).transpose().map_err(wrong("when_unknown"))?,
             methods: methods.map_err(wrong("methods"))?,
+            everywhere: self.everywhere,
+            account_headers: account_headers.map_err(wrong("account_headers"))?,
             errors_kept: self.errors_kept,
             answers: self.answers,
             check: self.check,

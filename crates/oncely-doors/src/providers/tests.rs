@@ -4,7 +4,9 @@ use bytes::Bytes;
 use oncely_core::policy::WhenUnknown;
 use oncely_core::{DownstreamKey, IntentName, Key, Namespace, Policy, Scope, ToolName};
 
-use super::{Carrier, Confidence, Encoder, Meaning, Provider, ProviderError, Providers, read};
+use super::{
+    Carrier, Confidence, Encoder, Meaning, Provider, ProviderError, Providers, WhenUnknownSaid, read,
+};
 
 const KEY: DownstreamKey =
     DownstreamKey([0xfb, 0xff, 0x01, 0x23, 0x45, 0x67, 0x49, 0xab, 0x8c, 0xde, 0xf0, 0, 1, 2, 3, 4]);
@@ -121,12 +123,32 @@ fn what_providers_say_of_a_key_is_understood() {
         ("google-calendar", 409, "not json", Some(Meaning::AlreadyCreated)),
         ("bluesnap", 422, r#"{"message":[{"code":60101}]}"#, Some(Meaning::Mismatch)),
         ("bluesnap", 422, r#"{"message":[{"code":10000}]}"#, None),
-        ("braintree", 200, r#"{"errors":[{"code":"915233"}]}"#, Some(Meaning::InFlight)),
+        ("adyen", 422, r#"{"errorCode":"704","status":422}"#, Some(Meaning::InFlight)),
+        ("adyen", 422, r#"{"errorCode":"14_030","amount":704}"#, None),
+        ("hubspot", 200, r#"{"sendResult":"IDEMPOTENT_IGNORE"}"#, Some(Meaning::AlreadyCreated)),
+        ("hubspot", 200, r#"{"name":"IDEMPOTENT_IGNORE"}"#, None),
+        ("square", 400, r#"{"errors":[{"code":"IDEMPOTENCY_KEY_REUSED"}]}"#, Some(Meaning::Mismatch)),
+        // The name or the precondition is the caller's: what is there may be somebody else's.
+        ("kubernetes", 409, r#"{"reason":"AlreadyExists"}"#, Some(Meaning::Rejected)),
+        ("gcs", 412, "", Some(Meaning::Rejected)),
         ("azure", 501, "", Some(Meaning::Rejected)),
         ("ietf", 422, "", Some(Meaning::Mismatch)),
         ("anthropic", 409, "{}", None),
     ] {
         assert_eq!(the(name).classify(status, nothing, body.as_bytes()), meaning, "{name} {status} {body}");
+    }
+    // A success happened, whatever it repeats of what a caller or a payee wrote; and so with an error.
+    for (name, status, body) in [
+        ("stripe", 200, r#"{"error":{"type":"idempotency_error"},"metadata":{"name":"idempotency_error"}}"#),
+        ("stripe", 400, r#"{"metadata":{"name":"idempotency_error"}}"#),
+        ("stripe", 500, r#"{"error":{"type":"idempotency_error"}}"#),
+        ("square", 200, r#"{"errors":[{"code":"IDEMPOTENCY_KEY_REUSED"}]}"#),
+        ("adyen", 200, r#"{"errorCode":"704"}"#),
+        ("coinbase", 201, r#"{"memo":"idempotency_error"}"#),
+        ("resend", 409, r#"{"subject":"invalid_idempotent_request"}"#),
+        ("telnyx", 200, "{}"),
+    ] {
+        assert_eq!(the(name).classify(status, nothing, body.as_bytes()), None, "{name} {status} {body}");
     }
     // A word in a sentence, or as the name of a member, is not what the provider says.
     for body in [r#"{"idempotency_error":1}"#, r#"{"text":"see idempotency_error"}"#] {
@@ -183,12 +205,25 @@ fn a_key_travels_as_the_provider_wants_it() {
 fn only_a_published_retention_of_a_key_that_we_carry_makes_a_retry_harmless() {
     let adjusted = |name: &str| {
         let mut policy = Policy::default();
-        the(name).adjust(&mut policy);
+        the(name).adjust(&mut policy, WhenUnknownSaid::Nothing);
         policy.validate().unwrap();
         (policy.when_unknown, policy.forwards_key_for_ms)
     };
-    assert_eq!(adjusted("stripe"), (WhenUnknown::Retry, Some(86_400_000)));
-    assert_eq!(adjusted("discord"), (WhenUnknown::Retry, Some(180_000)));
+    // A little less than published: a request takes a while to get there.
+    assert_eq!(adjusted("stripe"), (WhenUnknown::Retry, Some(86_400_000 - 60_000)));
+    // De-duplicated on some paths only: not by itself.
+    assert_eq!(adjusted("discord"), (WhenUnknown::Halt, Some(180_000 - 18_000)));
+    for name in ["twilio", "azure", "google-cloud", "plaid", "docusign", "paypal", "resend", "checkout"] {
+        assert_eq!(adjusted(name).0, WhenUnknown::Halt, "{name}");
+    }
+    // What the policy says itself stands, and a shorter time, too.
+    let mut own = Policy { forwards_key_for_ms: Some(1_000), ..Policy::default() };
+    the("stripe").adjust(&mut own, WhenUnknownSaid::ByPolicy);
+    assert_eq!((own.when_unknown, own.forwards_key_for_ms), (WhenUnknown::Halt, Some(1_000)));
+    let mut own =
+        Policy { forwards_key_for_ms: Some(1_000), when_unknown: WhenUnknown::Retry, ..Policy::default() };
+    the("discord").adjust(&mut own, WhenUnknownSaid::ByPolicy);
+    assert_eq!((own.when_unknown, own.forwards_key_for_ms), (WhenUnknown::Retry, Some(1_000)));
     for name in ["square", "gocardless", "twilio-messages", "braintree", "stripe-v2", "mercury", "svix"] {
         assert_eq!(adjusted(name), (WhenUnknown::Halt, None), "{name}");
     }
@@ -234,6 +269,27 @@ fn a_wrong_row_names_the_provider_the_field_and_what_is_allowed() {
         ("name = \"x\"\nkey = \"none\"\nwhen_unknown = \"retry\"", "when_unknown", "halt"),
         ("name = \"x\"\nkey = \"none\"\nmethods = [\"post\"]", "methods", "capital"),
         ("name = \"x\"\nkey = \"none\"\nanswers = [{ means = \"replayed\" }]", "answers", "status"),
+        (
+            "name = \"x\"\nkey = \"none\"\nanswers = [{ says = \"a\", means = \"in_flight\" }]",
+            "answers",
+            "place",
+        ),
+        (
+            "name = \"x\"\nkey = \"none\"\nanswers = [{ says = \"a\", at = \"/b\", means = \"mismatch\" }]",
+            "answers",
+            "status",
+        ),
+        (
+            "name = \"x\"\nkey = \"none\"\nanswers = [{ status = 200, means = \"mismatch\" }]",
+            "answers",
+            "success",
+        ),
+        (
+            "name = \"x\"\nkey = \"none\"\nanswers = [{ status = 409, at = \"/a\", means = \"in_flight\" }]",
+            "answers",
+            "says",
+        ),
+        ("name = \"x\"\nkey = \"none\"\naccount_headers = [\"a b\"]", "account_headers", "header"),
         ("name = \"x\"\nkey = \"none\"\nanswers = [{ status = 99, means = \"replayed\" }]", "answers", "100"),
         (
             "name = \"x\"\nkey = \"none\"\nanswers = [{ status = 409, is = \"a\", means = \"replayed\" }]",

@@ -7,7 +7,8 @@
 //!
 //! Keys have ids. The first seals, all open: to change the key, put a new one in front, and take the old one away when
 //! the last record under it has expired. What was stored before sealing began is read as it is. What is sealed and
-//! cannot be opened is an error: nothing runs, and nobody is told sealed bytes for a result.
+//! cannot be opened is an error: nothing runs, and nobody is told sealed bytes for a result. A program without keys that
+//! meets sealed bytes keeps no results from then on, rather than storing them in plain.
 //!
 //! ```
 //! use oncely_store::sealed::{Keys, Sealed};
@@ -22,10 +23,12 @@ mod keys;
 mod store;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use chacha20poly1305::aead::{Aead, KeyInit, Payload as Text};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
-use oncely_core::{Body, IntentId, Payload, State, Store, StoreError, StoreErrorKind};
+use oncely_core::limits::PAGE_MAX;
+use oncely_core::{Body, Filter, IntentId, Payload, State, Store, StoreError, StoreErrorKind};
 
 pub use self::keys::{Keys, KeysError};
 
@@ -38,6 +41,8 @@ const NONCE_BYTES: usize = 24;
 pub struct Sealed {
     store: Arc<dyn Store>,
     keys: Keys,
+    /// Sealed bytes have been met: others seal here, so nothing may be written in plain.
+    met: AtomicBool,
 }
 
 /// Which of a record's bytes.
@@ -60,12 +65,25 @@ impl Sealed {
     /// Seals what is written to this ledger with the first key, and opens with any. Without keys nothing is sealed, and
     /// what was sealed before cannot be read.
     pub fn new(store: Arc<dyn Store>, keys: Keys) -> Self {
-        Self { store, keys }
+        Self { store, keys, met: AtomicBool::new(false) }
+    }
+
+    /// Looks whether anything among the first records is sealed, so that a program that was started without its keys
+    /// knows from the start. Says whether it would now store results in plain beside sealed ones: it does not, it keeps
+    /// none.
+    pub async fn look_for_seals(&self) -> Result<bool, StoreError> {
+        self.scan(Filter::default(), 0, PAGE_MAX).await?;
+        Ok(self.keys.first().is_none() && self.met.load(Ordering::Relaxed))
     }
 
     /// Seals what a body keeps.
     fn seal_body(&self, intent: IntentId, body: &mut Body) -> Result<(), StoreError> {
-        let Some((id, key)) = self.keys.first() else { return Ok(()) };
+        let Some((id, key)) = self.keys.first() else {
+            if self.met.load(Ordering::Relaxed) {
+                drop_kept(&mut body.state);
+            }
+            return Ok(());
+        };
         let bound = Bound::of(intent, body);
         let Some((part, bytes)) = part_of(&mut body.state) else { return Ok(()) };
         *bytes = seal(id, key, &bound, part, bytes)?;
@@ -120,6 +138,16 @@ impl Bound {
         bytes.extend(self.attempts.to_be_bytes());
         bytes.push(part as u8);
         bytes
+    }
+}
+
+/// What must not be stored in plain is not stored: it happened, and that is remembered.
+fn drop_kept(state: &mut State) {
+    match state {
+        State::Succeeded { result, .. } => *result = None,
+        State::Rejected { failure, .. } => failure.detail = None,
+        State::InDoubt { doubt, .. } => doubt.evidence = None,
+        State::Running { .. } => {}
     }
 }
 

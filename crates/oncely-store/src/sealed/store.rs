@@ -2,6 +2,7 @@
 //! its way out.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use oncely_core::{
     Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
@@ -17,6 +18,7 @@ impl Sealed {
         if !kept(&stored.record.body.state).is_some_and(|bytes| bytes.starts_with(MARK)) {
             return Ok(stored);
         }
+        self.met.store(true, Ordering::Relaxed);
         let mut body = stored.record.body.clone();
         self.open_body(stored.record.intent, &mut body)?;
         let record = oncely_core::Record { body, ..(*stored.record).clone() };

@@ -196,13 +196,14 @@ fn outcome_of(
 /// A body without what the rules name; nothing if it cannot be read for that.
 fn redacted(settings: &Settings, headers: &HeaderMap, body: &Bytes) -> Option<Bytes> {
     let rules = &settings.redaction;
-    if rules.is_empty() {
+    if !rules.is_about_bodies() {
         return Some(body.clone());
     }
     if headers.contains_key(CONTENT_ENCODING) {
         return None;
     }
-    match rules.json(body) {
+    let kind = headers.get(CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()));
+    match rules.body(kind.as_deref(), body)? {
         Cow::Borrowed(_) => Some(body.clone()),
         Cow::Owned(body) => Some(body.into()),
     }

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 
 use crate::context::{Context, variable};
 use crate::exit::{self, Failure};
+use crate::output;
 
 /// A token that may write, and one that may only read.
 const TOKEN_VARIABLES: [(&str, &str, Scope); 2] =
@@ -68,8 +69,14 @@ pub(crate) async fn open(
 ) -> Result<Admin, Failure> {
     let settings = settings(context)?;
     let metrics = Arc::new(Metrics::default());
-    let store = context.open_store().await?;
-    let oncely = Oncely::observed(store, Arc::clone(&metrics) as Arc<dyn Observer>);
+    let store = context.open_sealed().await?;
+    if store.look_for_seals().await? {
+        output::say(
+            "oncely: the ledger holds encrypted results and no key is given: they are not replayed, and no results are \
+             kept. Give the keys with [encryption] or ONCELY_ENCRYPTION_KEYS",
+        );
+    }
+    let oncely = Oncely::observed(Arc::new(store), Arc::clone(&metrics) as Arc<dyn Observer>);
     let default = AdminAddress::At(SocketAddr::from(([127, 0, 0, 1], 7301)));
     let redaction = settings.redaction.clone();
     let AdminAddress::At(address) = args.admin.or(configured).unwrap_or(default) else {

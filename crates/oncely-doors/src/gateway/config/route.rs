@@ -18,7 +18,7 @@ use crate::gateway::address::Address;
 use crate::gateway::forward::{Forwarded, HostSeen, Way};
 use crate::gateway::pattern::PathPattern;
 use crate::gateway::upstream::Timeouts;
-use crate::providers::{Provider, Providers};
+use crate::providers::{Provider, Providers, WhenUnknownSaid};
 
 /// The fields of a route, in the order in which they are documented.
 const FIELDS: [&str; 22] = [
@@ -67,6 +67,8 @@ pub struct RouteConfig {
     pub tool: ToolName,
     /// What its tool declares.
     pub policy: Policy,
+    /// Whether that says itself what becomes of an unknown outcome.
+    pub when_unknown: WhenUnknownSaid,
     /// How it changes what passes through.
     pub way: Way,
     /// How long things may take.
@@ -87,7 +89,7 @@ impl RouteConfig {
     /// A route with the defaults.
     pub fn new(pattern: PathPattern, upstream: Address, policy: &PolicyFile) -> Result<Self, String> {
         let tool = ToolName::parse(&format!("http:{}", pattern.as_str())).map_err(|e| e.to_string())?;
-        let policy = policy_of(policy, &tool)?;
+        let (policy, when_unknown) = policy_of(policy, &tool)?;
         Ok(Self {
             pattern,
             upstream,
@@ -98,6 +100,7 @@ impl RouteConfig {
             provider: None,
             tool,
             policy,
+            when_unknown,
             way: Way::default(),
             timeouts: Timeouts::default(),
             body_max: HTTP_BODY_BYTES,
@@ -110,7 +113,7 @@ impl RouteConfig {
 }
 
 /// What the policy file declares for a route's tool.
-fn policy_of(file: &PolicyFile, tool: &ToolName) -> Result<Policy, String> {
+fn policy_of(file: &PolicyFile, tool: &ToolName) -> Result<(Policy, WhenUnknownSaid), String> {
     let declared = file.tool(tool.as_str());
     if file.is_strict() && declared.declared.is_none() {
         return Err(format!("the policy is strict and does not declare the tool {:?}", tool.as_str()));
@@ -124,7 +127,9 @@ fn policy_of(file: &PolicyFile, tool: &ToolName) -> Result<Policy, String> {
             tool.as_str()
         ));
     }
-    Ok(declared.policy)
+    let nothing = declared.left_out.contains(&"when_unknown");
+    let said = if nothing { WhenUnknownSaid::Nothing } else { WhenUnknownSaid::ByPolicy };
+    Ok((declared.policy, said))
 }
 
 /// Reads a route; `None` where something is wrong with it, which is noted.
@@ -165,7 +170,7 @@ pub(super) fn read(
         values::note(read, &format!("{place}.{field}"), problems);
     }
     match policy_of(policy, &route.tool) {
-        Ok(declared) => route.policy = declared,
+        Ok(declared) => (route.policy, route.when_unknown) = declared,
         Err(message) => problems.add(start, format!("{place}.tool"), message),
     }
     reading.finish(&mut route);
