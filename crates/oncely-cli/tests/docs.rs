@@ -172,6 +172,10 @@ fn the_page_of_limits_names_the_numbers_in_force() {
         ("guarded HTTP requests on one key, by default", limits::HTTP_CALLS_PER_KEY_MAX, "requests"),
         ("bodies of guarded HTTP requests, together", limits::HTTP_BUFFERED_BYTES_MAX, "bytes"),
         ("HTTP connections, by default", limits::HTTP_CONNECTIONS_MAX, "connections"),
+        ("body of a request to the admin API", limits::ADMIN_BODY_BYTES_MAX, "bytes"),
+        ("connections to the admin API", limits::ADMIN_CONNECTIONS_MAX, "connections"),
+        ("followers of the audit log over HTTP", limits::ADMIN_FEEDS_MAX, "followers"),
+        ("lease that a program may ask for over HTTP", limits::REMOTE_LEASE_MS_MAX as usize, "milliseconds"),
         ("a check command", oncely_doors::command::probe::TIMEOUT.as_secs() as usize, "seconds"),
     ] {
         let row = format!("| {what} | {number} {unit} |");

@@ -100,6 +100,35 @@ impl Provider {
     }
 }
 
+impl Provider {
+    /// The key that the caller put where the provider looks for it, if it did: it names the intent, and ours takes its
+    /// place on the way.
+    pub fn given(&self, parts: &Parts, body: &[u8]) -> Option<String> {
+        let field = |text: &[u8], name: &str| {
+            form_urlencoded::parse(text).find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
+        };
+        let given = match &self.key {
+            Carrier::Header { name, .. } => {
+                let text = parts.headers.get(name.as_str())?.to_str().ok()?.trim();
+                let bare = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+                Some(bare.unwrap_or(text).to_owned())
+            }
+            Carrier::Query { name } => field(parts.uri.query()?.as_bytes(), name),
+            Carrier::Form { field: name } => field(body, name),
+            Carrier::Json { pointer } => {
+                let value: serde_json::Value = serde_json::from_slice(body).ok()?;
+                match value.pointer(pointer)? {
+                    serde_json::Value::String(text) => Some(text.clone()),
+                    serde_json::Value::Number(number) => Some(number.to_string()),
+                    _ => None,
+                }
+            }
+            Carrier::ByHand { .. } | Carrier::None => None,
+        };
+        given.filter(|text| !text.is_empty())
+    }
+}
+
 fn expect_type(parts: &Parts, wanted: &str) -> Result<(), String> {
     let Some(stated) = parts.headers.get(CONTENT_TYPE) else { return Ok(()) };
     let stated = stated.to_str().unwrap_or("not text").to_ascii_lowercase();

@@ -202,6 +202,24 @@ fn a_key_travels_as_the_provider_wants_it() {
 }
 
 #[test]
+fn a_key_that_the_caller_put_there_is_found() {
+    let given = |name: &str, body: &str| the(name).given(&request(None), body.as_bytes());
+    assert_eq!(given("stripe", "").as_deref(), Some("made-up"));
+    assert_eq!(given("google-cloud", "").as_deref(), Some("old"));
+    assert_eq!(given("square", r#"{"idempotency_key":"mine"}"#).as_deref(), Some("mine"));
+    assert_eq!(given("hubspot", r#"{"message":{"sendId":7}}"#).as_deref(), Some("7"));
+    for (name, body) in [
+        ("paypal", ""),
+        ("square", "{}"),
+        ("square", "not json"),
+        ("square", r#"{"idempotency_key":""}"#),
+        ("slack", "{}"),
+    ] {
+        assert_eq!(given(name, body), None, "{name} {body}");
+    }
+}
+
+#[test]
 fn only_a_published_retention_of_a_key_that_we_carry_makes_a_retry_harmless() {
     let adjusted = |name: &str| {
         let mut policy = Policy::default();
