@@ -183,6 +183,15 @@ fn stop_asked_for() -> Result<watch::Receiver<bool>, Failure> {
 /// Says where it listens, and what should be thought about.
 fn say_ready(global: &Global, config: &GatewayConfig, bound: SocketAddr, admin: Option<SocketAddr>) {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
+    for (route, name) in config.routes.iter().filter_map(|route| match &route.tenant {
+        Tenant::Header(name) => Some((route, name)),
+        _ => None,
+    }) {
+        output::say(&format!(
+            "oncely: the route {} believes the header {name}: whoever can set it gets that tenant's stored answers",
+            route.pattern.as_str()
+        ));
+    }
     for route in config.routes.iter().filter(|route| route.tenant == Tenant::One) {
         output::say(&format!(
             "oncely: the route {} has one tenant: every caller can see the stored answers of every other",

@@ -90,6 +90,47 @@ fn headers_of_one_connection_do_not_travel_on() {
     assert!(head.contains(&format!("host: {}", upstream.address)), "{head}");
 }
 
+#[test]
+fn an_answer_with_two_lengths_is_passed_on_with_one() {
+    let (_home, _upstream, gateway) = bench();
+    for (method, key) in [("GET", "a"), ("POST", "b")] {
+        let headers = [("idempotency-key", key), ("x-act", "two-lengths")];
+        let mut stream = client::open(gateway.address, &client::request(method, "/", &headers, ""));
+        let answer = read_answer(&mut stream).unwrap();
+        assert_eq!((answer.status, answer.body.len()), (201, 20), "{method}: {answer:?}");
+        // What follows on the connection is the next answer, and not the rest of this one.
+        stream.write_all(client::request("GET", "/next", &[], "").as_bytes()).unwrap();
+        assert_eq!(read_answer(&mut stream).unwrap().status, 200, "{method}");
+    }
+}
+
+#[test]
+fn no_protocol_but_that_of_websockets_can_be_changed_to() {
+    let (_home, upstream, gateway) = bench();
+    let headers =
+        [("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c"), ("http2-settings", "AAMAAABk")];
+    let answer = gateway.send(&client::request("GET", "/", &headers, ""));
+    assert_eq!(answer.status, 200);
+    let head = upstream.heads().remove(0);
+    assert!(!head.contains("upgrade") && !head.contains("http2-settings"), "{head}");
+    // Nor if the service does it without being asked.
+    let headers = [("connection", "Upgrade"), ("upgrade", "h2c"), ("x-act", "websocket")];
+    assert_eq!(gateway.send(&client::request("GET", "/", &headers, "")).status, 502);
+}
+
+#[test]
+fn where_the_service_sees_the_host_of_the_client_another_host_is_another_request() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = Gateway::start(home.path(), &upstream, "host = \"client\"");
+    let send = |host: &str| {
+        let request = client::post("/orders", &[("idempotency-key", "k")], "{}");
+        gateway.send(&request.replace("host: shop", &format!("host: {host}")))
+    };
+    assert_eq!(send("shop1").status, 201);
+    send("shop2").expect_code(409, "key_reused");
+    assert!(upstream.heads()[0].contains("host: shop1"));
+}
+
 /// Heads that are mangled at random: whatever they are answered, the next proper request is served.
 #[test]
 fn mangled_heads_never_do_harm() {

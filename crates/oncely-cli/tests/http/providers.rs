@@ -90,3 +90,45 @@ fn a_body_provider_gets_our_key_in_its_field() {
     let sent: serde_json::Value = serde_json::from_str(sent).unwrap();
     assert_eq!(sent["idempotency_key"].as_str().unwrap().len(), 36);
 }
+
+#[test]
+fn a_key_in_the_place_of_the_provider_names_the_intent() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = start(home.path(), &upstream, "square");
+    let send = |key: &str| {
+        let body = format!("{{\"amount\": 1, \"idempotency_key\": \"{key}\"}}");
+        gateway.send(&client::post("/square/v2/payments", &[("authorization", "Bearer a")], &body))
+    };
+    // Two payments of one amount are two intents, and each of them is made once.
+    for (key, replayed) in [("p1", None), ("p2", None), ("p1", Some("true"))] {
+        let answer = send(key);
+        assert_eq!((answer.status, answer.header("idempotent-replayed")), (201, replayed), "{key}");
+        assert_eq!(answer.header("idempotency-key"), Some(key), "it is explicit, and has no window");
+    }
+    assert_eq!(upstream.total(), 2);
+
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = start(home.path(), &upstream, "paypal");
+    let send = |key: &str| {
+        let headers = [("authorization", "Bearer a"), ("paypal-request-id", key)];
+        gateway.send(&client::post("/paypal/v2/payments", &headers, "{}"))
+    };
+    for (key, replayed) in [("p1", None), ("p2", None), ("p1", Some("true"))] {
+        assert_eq!(send(key).header("idempotent-replayed"), replayed, "{key}");
+    }
+    assert_eq!(upstream.total(), 2);
+    assert!(upstream.heads().iter().all(|head| !head.contains(": p1") && !head.contains(": p2")));
+}
+
+#[test]
+fn another_account_of_the_provider_is_another_request() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = start(home.path(), &upstream, "stripe");
+    let send = |account: &str| {
+        let headers = [("authorization", "Bearer a"), ("stripe-account", account)];
+        gateway.send(&client::post("/stripe/v1/charges", &headers, "{}"))
+    };
+    assert_eq!(send("acct_1").status, 201);
+    assert_eq!(send("acct_2").header("idempotent-replayed"), None);
+    assert_eq!(upstream.total(), 2);
+}

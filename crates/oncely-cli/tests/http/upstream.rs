@@ -196,6 +196,13 @@ fn answer(mut stream: &TcpStream, request: &Request, number: u32, book: &Book) -
             json("201 Created", "")
         }
         "status" | "refuse" => json(&format!("{argument} Told"), ""),
+        "refuse-echo" => {
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{}", request.head.len(), request.head)
+        }
+        "two-lengths" => {
+            let head = "HTTP/1.1 201 Created\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n";
+            format!("{head}14\r\n{}\r\n0\r\n\r\n", "x".repeat(20))
+        }
         "say" => {
             let (status, body) = argument.split_once(' ').unwrap();
             format!("HTTP/1.1 {status} Told\r\ncontent-length: {}\r\n\r\n{body}", body.len())

@@ -1,17 +1,24 @@
 //! What changes on the way through: hop-by-hop headers are dropped, `Host` and `X-Forwarded-*` are set, paths are moved.
 
+use std::sync::Arc;
+
 use http::header::{
-    CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Uri, Version};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::address::Address;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+/// Some services take these for the path, which would then be another than the one that was routed.
+const X_ORIGINAL_URL: HeaderName = HeaderName::from_static("x-original-url");
+const X_REWRITE_URL: HeaderName = HeaderName::from_static("x-rewrite-url");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -20,6 +27,8 @@ const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port")
 /// Who is at the other end of a connection.
 #[derive(Debug, Clone)]
 pub struct Peer {
+    /// Held for as long as anything of the connection lives.
+    pub place: Option<Arc<OwnedSemaphorePermit>>,
     /// Its address, as `X-Forwarded-For` says it.
     pub ip: HeaderValue,
     /// `http` or `https`.
@@ -59,23 +68,41 @@ pub struct Way {
     pub forwarded: Forwarded,
 }
 
-/// The protocol that a request asks to change to, if it may.
-pub fn upgrade_of(parts: &Parts) -> Option<HeaderValue> {
-    if parts.version != Version::HTTP_11 || !lists(&parts.headers, &CONNECTION, "upgrade") {
-        return None;
-    }
-    parts.headers.get(UPGRADE).cloned()
+/// The one protocol that may be changed to. Any other would be a tunnel past every route and guard: HTTP/2 above all.
+const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
+
+/// Whether a request asks to become a WebSocket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// It stays what it is.
+    Plain,
+    /// It asks to become a WebSocket.
+    WebSocket,
 }
 
-/// Makes the head of a request ready for the service.
-pub fn prepare(
-    parts: &mut Parts,
-    address: &Address,
-    way: &Way,
-    peer: Option<&Peer>,
-    upgrade: Option<HeaderValue>,
-) {
-    drop_hop_by_hop(&mut parts.headers);
+/// What a request, or an answer to it, wishes to become.
+pub fn wish_of(version: Version, headers: &HeaderMap) -> Wish {
+    let mut protocols = headers.get_all(UPGRADE).iter();
+    match (protocols.next(), protocols.next()) {
+        (Some(one), None)
+            if version == Version::HTTP_11
+                && lists(headers, &CONNECTION, "upgrade")
+                && one.as_bytes().eq_ignore_ascii_case(WEBSOCKET.as_bytes()) =>
+        {
+            Wish::WebSocket
+        }
+        _ => Wish::Plain,
+    }
+}
+
+/// Says on a message that it changes the protocol.
+pub fn grant(headers: &mut HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, WEBSOCKET);
+}
+
+/// Makes the head of a request ready for the service. What speaks of one connection only is gone already.
+pub fn prepare(parts: &mut Parts, address: &Address, way: &Way, peer: Option<&Peer>, wish: Wish) {
     // The body is waited for by us.
     parts.headers.remove(EXPECT);
     let asked_host = parts.headers.remove(HOST).or_else(|| {
@@ -87,9 +114,8 @@ pub fn prepare(
     };
     parts.headers.insert(HOST, host);
     set_forwarded(&mut parts.headers, way.forwarded, peer, asked_host);
-    if let Some(protocol) = upgrade {
-        parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        parts.headers.insert(UPGRADE, protocol);
+    if wish == Wish::WebSocket {
+        grant(&mut parts.headers);
     }
     parts.uri = moved(&parts.uri, address, way);
 }
@@ -117,20 +143,21 @@ fn set_forwarded(
     peer: Option<&Peer>,
     host: Option<HeaderValue>,
 ) {
-    let before = headers.remove(X_FORWARDED_FOR);
+    // Every line counts: what something in front has added may be a line of its own.
+    let before: Vec<HeaderValue> = headers.get_all(X_FORWARDED_FOR).iter().cloned().collect();
+    headers.remove(X_FORWARDED_FOR);
     if forwarded != Forwarded::Append {
         for name in [FORWARDED, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_FORWARDED_PORT] {
             headers.remove(name);
         }
     }
     let Some(peer) = peer.filter(|_| forwarded != Forwarded::Nothing) else { return };
-    let chain = match before.filter(|_| forwarded == Forwarded::Append) {
-        Some(before) => {
-            let joined = [before.as_bytes(), b", ", peer.ip.as_bytes()].concat();
-            HeaderValue::from_bytes(&joined).unwrap_or_else(|_| peer.ip.clone())
-        }
-        None => peer.ip.clone(),
-    };
+    let mut lines: Vec<&[u8]> = Vec::new();
+    if forwarded == Forwarded::Append {
+        lines.extend(before.iter().map(HeaderValue::as_bytes));
+    }
+    lines.push(peer.ip.as_bytes());
+    let chain = HeaderValue::from_bytes(&lines.join(&b", "[..])).unwrap_or_else(|_| peer.ip.clone());
     headers.insert(X_FORWARDED_FOR, chain);
     if !headers.contains_key(X_FORWARDED_PROTO) {
         headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(peer.scheme));
@@ -140,8 +167,13 @@ fn set_forwarded(
     }
 }
 
-/// Drops what speaks of one connection only: the usual headers, and whatever `Connection` lists.
+/// Drops what speaks of one connection only: the usual headers, and whatever `Connection` lists. Before anything else is
+/// read from a message: what is judged here must be what the other side sees.
 pub fn drop_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // Of two lengths the other one counted.
+        headers.remove(CONTENT_LENGTH);
+    }
     if headers.contains_key(CONNECTION) {
         let listed: Vec<HeaderName> = headers
             .get_all(CONNECTION)
@@ -166,6 +198,9 @@ pub fn drop_hop_by_hop(headers: &mut HeaderMap) {
         TRAILER,
         TRANSFER_ENCODING,
         UPGRADE,
+        HTTP2_SETTINGS,
+        X_ORIGINAL_URL,
+        X_REWRITE_URL,
     ] {
         headers.remove(name);
     }
@@ -183,7 +218,7 @@ fn lists(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
 mod tests {
     use http::{HeaderValue, Request};
 
-    use super::{Forwarded, HostSeen, Peer, Way, prepare};
+    use super::{Forwarded, HostSeen, Peer, Way, Wish, drop_hop_by_hop, prepare, wish_of};
 
     fn prepared(way: &Way, headers: &[(&str, &str)], uri: &str, upstream: &str) -> (String, Vec<String>) {
         let mut request = Request::builder().uri(uri);
@@ -191,8 +226,9 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
-        let peer = Peer { ip: HeaderValue::from_static("10.0.0.9"), scheme: "http" };
-        prepare(&mut parts, &upstream.parse().unwrap(), way, Some(&peer), None);
+        let peer = Peer { place: None, ip: HeaderValue::from_static("10.0.0.9"), scheme: "http" };
+        drop_hop_by_hop(&mut parts.headers);
+        prepare(&mut parts, &upstream.parse().unwrap(), way, Some(&peer), Wish::Plain);
         let mut shown: Vec<String> = parts
             .headers
             .iter()
@@ -215,6 +251,9 @@ mod tests {
                 ("proxy-authorization", "Basic x"),
                 ("upgrade", "h2c"),
                 ("transfer-encoding", "chunked"),
+                ("content-length", "5"),
+                ("http2-settings", "AAMAAABk"),
+                ("x-original-url", "/admin"),
                 ("x-kept", "1"),
                 ("x-forwarded-for", "6.6.6.6"),
                 ("forwarded", "for=6.6.6.6"),
@@ -241,6 +280,30 @@ mod tests {
             "x-forwarded-proto: https",
         ];
         assert_eq!(headers, chain);
+    }
+
+    #[test]
+    fn every_line_of_a_chain_is_kept_in_order() {
+        let way = Way { forwarded: Forwarded::Append, ..Way::default() };
+        let lines = [("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", "10.0.0.1")];
+        let (_, headers) = prepared(&way, &lines, "/", "http://up:9");
+        assert!(headers.contains(&"x-forwarded-for: 6.6.6.6, 10.0.0.1, 10.0.0.9".to_owned()), "{headers:?}");
+    }
+
+    #[test]
+    fn only_a_websocket_may_change_the_protocol() {
+        let wish = |upgrade: &[&str]| {
+            let mut headers = http::HeaderMap::new();
+            headers.insert("connection", HeaderValue::from_static("keep-alive, Upgrade"));
+            for protocol in upgrade {
+                headers.append("upgrade", protocol.parse().unwrap());
+            }
+            wish_of(http::Version::HTTP_11, &headers)
+        };
+        assert_eq!(wish(&["WebSocket"]), Wish::WebSocket);
+        for other in [&["h2c"][..], &["websocket, h2c"], &["websocket", "h2c"], &[]] {
+            assert_eq!(wish(other), Wish::Plain, "{other:?}");
+        }
     }
 
     #[test]

@@ -13,12 +13,13 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use oncely::AttemptInfo;
 use oncely::tower::{Body, Class, Code, Dialect, IDEMPOTENCY_KEY, Judge, Problem, Reader, Said};
+use oncely_core::select::Selector;
 use tower_service::Service;
 
 use super::counters::{Count, Counters};
-use super::forward::{self, Peer, Way};
+use super::forward::{self, Peer, Way, Wish};
 use super::upstream::{AnswerBody, Outgoing, Reuse, SendFailure, Upstream};
-use crate::providers::{Meaning, Provider};
+use crate::providers::{Carrier, Meaning, Provider};
 
 /// What key the upstream gets.
 #[derive(Clone)]
@@ -69,8 +70,12 @@ impl ToUpstream {
                 return said(problem, reader, Class::Rejected, why);
             }
         };
-        forward::prepare(&mut parts, self.upstream.address(), &self.way, peer.as_ref(), None);
+        forward::prepare(&mut parts, self.upstream.address(), &self.way, peer.as_ref(), Wish::Plain);
         match self.upstream.send(Request::from_parts(parts, body), Reuse::Allowed).await {
+            Ok(response) if response.status().is_informational() => {
+                let why = "it changed the protocol without being asked".to_owned();
+                self.failed(SendFailure::MaybeSent(why), reader, attempt.as_ref())
+            }
             Ok(mut response) => {
                 forward::drop_hop_by_hop(response.headers_mut());
                 response
@@ -159,8 +164,17 @@ fn first_sent_unix_ms(attempt: &AttemptInfo) -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX).saturating_sub(attempt.key_age_ms())
 }
 
+/// Whether a provider got our key with the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Placed {
+    /// It did: what it says of the key, it says of ours.
+    Ours,
+    /// It did not: that something exists already does not mean that it was us.
+    Nothing,
+}
+
 /// What a provider's own answers prove.
-pub(super) fn judge_of(provider: Arc<Provider>) -> Judge {
+pub(super) fn judge_of(provider: Arc<Provider>, placed: Placed) -> Judge {
     Arc::new(move |parts, body: &[u8]| {
         let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
         match provider.classify(parts.status.as_u16(), header, body)? {
@@ -168,10 +182,39 @@ pub(super) fn judge_of(provider: Arc<Provider>) -> Judge {
             Meaning::InFlight => Some(Class::Unknown),
             // This attempt did nothing; whether an earlier one did stays in doubt by itself.
             Meaning::Mismatch | Meaning::Rejected => Some(Class::Rejected),
-            Meaning::AlreadyCreated => Some(Class::Succeeded),
+            Meaning::AlreadyCreated if placed == Placed::Ours && provider.takes_key() => {
+                Some(Class::Succeeded)
+            }
+            Meaning::AlreadyCreated => Some(Class::Rejected),
             Meaning::Replayed => None,
         }
     })
+}
+
+/// The key that a caller has put where the provider wants one: it names the intent as well as a header of ours would.
+pub(super) fn own_key(provider: &Provider, parts: &Parts, body: &[u8]) -> Option<String> {
+    let field = |text: &[u8], wanted: &str| {
+        form_urlencoded::parse(text).find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned())
+    };
+    match &provider.key {
+        Carrier::Header { name, .. } => Some(parts.headers.get(name.as_str())?.to_str().ok()?.to_owned()),
+        Carrier::Query { name } => field(parts.uri.query()?.as_bytes(), name),
+        Carrier::Form { field: name } => field(body, name),
+        Carrier::Json { pointer } => {
+            let value: serde_json::Value = serde_json::from_slice(body).ok()?;
+            Some(value.pointer(pointer)?.as_str()?.to_owned())
+        }
+        Carrier::ByHand { .. } | Carrier::None => None,
+    }
+    .filter(|key| !key.is_empty())
+}
+
+/// The field of the body that holds the provider's key: the name of the intent, not a part of it.
+pub(super) fn key_field(provider: &Provider) -> Option<Selector> {
+    match &provider.key {
+        Carrier::Json { pointer } => Selector::parse(pointer).ok(),
+        _ => None,
+    }
 }
 
 /// An empty body, for answers that have none.

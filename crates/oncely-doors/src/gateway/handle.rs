@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use http::header::HOST;
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use oncely::Oncely;
-use oncely::tower::{Body, Code, Dialect, Gate, OncelyLayer, OncelyService, Problem, Reader};
+use oncely::tower::{
+    Body, Code, Dialect, DryRun, Gate, OncelyLayer, OncelyService, Problem, Reader, Rules, asks_for_dry_run,
+};
 use oncely_core::{Namespace, WhenUnknown};
 use tokio_rustls::TlsConnector;
 use tower_layer::Layer as _;
@@ -14,8 +16,8 @@ use tower_service::Service as _;
 
 use super::config::{GatewayConfig, RouteConfig};
 use super::counters::{Count, Counters};
-use super::forward::{self, Peer, Way};
-use super::guarded::{KeyPassed, ToUpstream, judge_of};
+use super::forward::{self, HostSeen, Peer, Way, Wish};
+use super::guarded::{KeyPassed, Placed, ToUpstream, judge_of, key_field, own_key};
 use super::pattern::{PathPattern, read_path};
 use super::upgrade;
 use super::upstream::{AnswerBody, Reuse, SendFailure, Upstream};
@@ -40,6 +42,7 @@ struct Route {
     /// The other guarded requests: the upstream knows no key for them.
     plain: OncelyService<ToUpstream>,
     takes_key: Vec<Method>,
+    dry_run: DryRun,
 }
 
 impl Gateway {
@@ -66,10 +69,13 @@ impl Gateway {
     }
 
     /// Answers one request.
-    pub async fn handle(&self, request: Request<Incoming>, peer: &Peer) -> Answer {
+    pub async fn handle(&self, mut request: Request<Incoming>, peer: &Peer) -> Answer {
         if let Some(why) = refusal(&request) {
             return self.refused(&request, Problem::new(Code::BadRequest, why));
         }
+        let wish = forward::wish_of(request.version(), request.headers());
+        forward::drop_hop_by_hop(request.headers_mut());
+        name_host(&mut request);
         let path = match read_path(request.uri().path()) {
             Ok(path) => path,
             Err(why) => {
@@ -81,12 +87,15 @@ impl Gateway {
             let detail = "no route of this gateway fits the path; nothing was forwarded";
             return self.refused(&request, Problem::new(Code::NoRoute, detail));
         };
+        if let Some(why) = route.refusal(&request) {
+            return self.refused(&request, Problem::new(Code::BadRequest, why));
+        }
         if route.methods.contains(request.method()) {
             self.counters.add(Count::Guarded);
             return route.guard(request, peer).await;
         }
         self.counters.add(Count::Passed);
-        route.pass(request, peer, &self.counters).await
+        route.pass(request, wish, peer, &self.counters).await
     }
 
     fn refused(&self, request: &Request<Incoming>, problem: Problem) -> Answer {
@@ -99,6 +108,9 @@ impl Gateway {
 /// Why a request cannot be forwarded, whatever its route: it asks for another server, or can be read in two ways.
 fn refusal<B>(request: &Request<B>) -> Option<&'static str> {
     let http1 = request.version() < Version::HTTP_2;
+    if request.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+        return Some("methods are written in capitals; nothing was forwarded");
+    }
     if request.method() == Method::CONNECT {
         return Some(
             "CONNECT is not served: this gateway forwards to its own upstreams only; nothing was forwarded",
@@ -123,7 +135,36 @@ fn refusal<B>(request: &Request<B>) -> Option<&'static str> {
     None
 }
 
+/// HTTP/2 names the host in another place; from here on it is in one.
+fn name_host(request: &mut Request<Incoming>) {
+    if !request.headers().contains_key(HOST)
+        && let Some(host) = request.uri().authority().and_then(|a| HeaderValue::from_str(a.as_str()).ok())
+    {
+        request.headers_mut().insert(HOST, host);
+    }
+}
+
+/// Headers by which some services take a request for one of another method.
+const METHOD_OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+
 impl Route {
+    /// Why a request cannot be forwarded on this route: it would be another to the service than to us.
+    fn refusal<B>(&self, request: &Request<B>) -> Option<&'static str> {
+        let overrides = METHOD_OVERRIDES.iter().any(|name| request.headers().contains_key(*name));
+        if overrides && !self.methods.is_empty() {
+            return Some(
+                "the request asks to be taken for one of another method; nothing was forwarded. Send that method",
+            );
+        }
+        let passes = !self.methods.contains(request.method()) && !request.method().is_safe();
+        if passes && self.dry_run == DryRun::Forecast && asks_for_dry_run(request.headers()) {
+            return Some(
+                "a request that is not guarded here has no dry run, and would be executed; nothing was forwarded",
+            );
+        }
+        None
+    }
+
     fn new(
         config: &RouteConfig,
         layer: OncelyLayer,
@@ -139,9 +180,12 @@ impl Route {
             dialect: config.dialect,
             counters: counters.clone(),
         };
-        let mut rules = config.rules.clone();
+        let mut fingerprint_headers = config.fingerprint_headers.clone();
+        if config.way.host == HostSeen::Client {
+            fingerprint_headers.push(HOST);
+        }
         if let Some(provider) = &config.provider {
-            rules.judge = Some(judge_of(provider.clone()));
+            fingerprint_headers.extend(provider.account_headers.iter().filter_map(|name| name.parse().ok()));
         }
         let layer = layer
             .tool(config.tool.clone())
@@ -149,9 +193,9 @@ impl Route {
             .tenant(config.tenant.clone())
             .dialect(config.dialect)
             .key_form(config.key_form)
-            .fingerprint_headers(config.fingerprint_headers.clone())
+            .fingerprint_headers(fingerprint_headers)
             .replay_headers(config.replay_headers.clone())
-            .rules(rules)
+            .rules(config.rules.clone())
             .body_max(config.body_max)
             .stall(config.timeouts.answer)
             .dry_run(config.dry_run);
@@ -175,10 +219,22 @@ impl Route {
             }
             plain_key = KeyPassed::Callers;
         }
+        let (mut keyed, mut plain) = (layer.clone(), layer);
+        if let Some(provider) = &config.provider {
+            let judged =
+                |placed| Rules { judge: Some(judge_of(provider.clone(), placed)), ..config.rules.clone() };
+            let own = provider.clone();
+            keyed = keyed
+                .rules(judged(Placed::Ours))
+                .own_key(Arc::new(move |parts, body| own_key(&own, parts, body)));
+            plain = plain.rules(judged(Placed::Nothing));
+            keyed_policy.ignore.extend(key_field(provider));
+        }
         Self {
             pattern: config.pattern.clone(),
-            keyed: layer.clone().policy(keyed_policy).layer(to(key)),
-            plain: layer.policy(plain_policy).layer(to(plain_key)),
+            keyed: keyed.policy(keyed_policy).layer(to(key)),
+            plain: plain.policy(plain_policy).layer(to(plain_key)),
+            dry_run: config.dry_run,
             upstream,
             way,
             dialect: config.dialect,
@@ -197,16 +253,25 @@ impl Route {
     }
 
     /// Passes a request through: nothing is buffered, nothing remembered.
-    async fn pass(&self, mut request: Request<Incoming>, peer: &Peer, counters: &Counters) -> Answer {
+    async fn pass(
+        &self,
+        mut request: Request<Incoming>,
+        wish: Wish,
+        peer: &Peer,
+        counters: &Counters,
+    ) -> Answer {
         let client = hyper::upgrade::on(&mut request);
         let (mut parts, body) = request.into_parts();
         let reader = Reader::of(&parts.headers, self.dialect);
-        let upgrade = forward::upgrade_of(&parts);
-        let reuse = if upgrade.is_some() { Reuse::ForUpgrade } else { Reuse::Allowed };
-        forward::prepare(&mut parts, self.upstream.address(), &self.way, Some(peer), upgrade);
+        let reuse = if wish == Wish::WebSocket { Reuse::ForUpgrade } else { Reuse::Allowed };
+        forward::prepare(&mut parts, self.upstream.address(), &self.way, Some(peer), wish);
         let failure = match self.upstream.send(Request::from_parts(parts, Body::passed(body)), reuse).await {
-            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                return upgrade::join(client, response);
+            Ok(response) if response.status().is_informational() => {
+                let granted = forward::wish_of(Version::HTTP_11, response.headers()) == Wish::WebSocket;
+                if wish == Wish::WebSocket && granted {
+                    return upgrade::join(client, response, peer);
+                }
+                SendFailure::MaybeSent("it changed the protocol without being asked".to_owned())
             }
             Ok(mut response) => {
                 forward::drop_hop_by_hop(response.headers_mut());
@@ -261,6 +326,7 @@ mod tests {
             (Version::HTTP_2, "GET", "http://a/", &["A"], false),
             (Version::HTTP_2, "GET", "http://a/", &["b"], true),
             (Version::HTTP_2, "CONNECT", "a:1", &[], true),
+            (Version::HTTP_11, "post", "/", &["a"], true),
         ] {
             assert_eq!(
                 refused(version, method, uri, hosts),

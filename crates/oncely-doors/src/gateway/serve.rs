@@ -15,7 +15,7 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use oncely_core::limits::HTTP_HEAD_BYTES_MAX;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
 use super::forward::Peer;
@@ -28,8 +28,6 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(75);
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 /// Pause after a connection could not be accepted, say because the process has too many files open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Most headers of a request.
-const HEADERS_MAX: usize = 128;
 /// Most requests at once on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
 
@@ -70,11 +68,15 @@ pub async fn serve(
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let (gateway, tls, watcher) = (gateway.clone(), listening.tls.clone(), graceful.watcher());
-        tokio::spawn(async move {
-            let _place = place;
-            connection(stream, address, gateway, tls, watcher).await;
-        });
+        // A connection without it is slower, not wrong.
+        let _ = stream.set_nodelay(true);
+        let place = place.map(Arc::new);
+        let spoken = Spoken { gateway: gateway.clone(), watcher: graceful.watcher(), place };
+        // Two kinds of tasks, so that a plain connection does not take the room of one with TLS.
+        match listening.tls.clone() {
+            None => drop(tokio::spawn(spoken.speak(stream, address, "http"))),
+            Some(tls) => drop(tokio::spawn(spoken.speak_tls(stream, address, tls))),
+        }
     }
     drop(listener);
     let open = graceful.count();
@@ -84,56 +86,65 @@ pub async fn serve(
     }
 }
 
-async fn connection(
-    stream: TcpStream,
-    address: SocketAddr,
+/// A connection on which requests are answered.
+struct Spoken {
     gateway: Arc<Gateway>,
-    tls: Option<TlsAcceptor>,
     watcher: Watcher,
-) {
-    // A connection without it is slower, not wrong.
-    let _ = stream.set_nodelay(true);
-    match tls {
-        None => speak(stream, address, "http", gateway, watcher).await,
-        Some(tls) => {
-            if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.accept(stream)).await {
-                speak(stream, address, "https", gateway, watcher).await;
-            }
+    /// Held until the connection ends.
+    place: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+impl Spoken {
+    async fn speak_tls(self, stream: TcpStream, address: SocketAddr, tls: TlsAcceptor) {
+        // A client that does not get through its handshake in time has not asked for anything.
+        if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.accept(stream)).await {
+            self.speak(stream, address, "https").await;
         }
+    }
+
+    async fn speak<T>(self, stream: T, address: SocketAddr, scheme: &'static str)
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { gateway, watcher, place } = self;
+        let counters = gateway.counters().clone();
+        let _open = counters.open();
+        let ip = HeaderValue::try_from(address.ip().to_canonical().to_string());
+        let ip = ip.unwrap_or_else(|_| HeaderValue::from_static("unknown"));
+        let peer = Peer { place, ip, scheme };
+        let begun = Arc::new(Notify::new());
+        let asked = begun.clone();
+        let service = service_fn(move |request| {
+            asked.notify_one();
+            let (gateway, peer) = (gateway.clone(), peer.clone());
+            // A connection keeps the room of its request while it is idle, so that it had better be small.
+            Box::pin(async move { Ok::<_, Infallible>(gateway.handle(request, &peer).await) })
+        });
+        let connection = builder().serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+        // How a connection ends is the client's business; the requests on it have been answered or recorded.
+        let mut connection = pin!(watcher.watch(connection));
+        tokio::select! {
+            _ = &mut connection => return,
+            () = begun.notified() => {}
+            // Whoever has not asked for anything by now holds a place that somebody else needs.
+            () = tokio::time::sleep(HEAD_PATIENCE) => return,
+        }
+        drop(connection.await);
     }
 }
 
-async fn speak<T>(
-    stream: T,
-    address: SocketAddr,
-    scheme: &'static str,
-    gateway: Arc<Gateway>,
-    watcher: Watcher,
-) where
-    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let ip = HeaderValue::try_from(address.ip().to_canonical().to_string());
-    let peer = Peer { ip: ip.unwrap_or_else(|_| HeaderValue::from_static("unknown")), scheme };
-    let counters = gateway.counters().clone();
-    let _open = counters.open();
-    let service = service_fn(move |request| {
-        let (gateway, peer) = (gateway.clone(), peer.clone());
-        async move { Ok::<_, Infallible>(gateway.handle(request, &peer).await) }
-    });
+fn builder() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_PATIENCE)
-        .max_buf_size(HTTP_HEAD_BYTES_MAX)
-        .max_headers(HEADERS_MAX);
+        .max_buf_size(HTTP_HEAD_BYTES_MAX);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HTTP_HEAD_BYTES_MAX as u32)
         .keep_alive_interval(HEAD_PATIENCE);
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-    // How a connection ends is the client's business; the requests on it have been answered or recorded.
-    drop(watcher.watch(connection).await);
+    builder
 }

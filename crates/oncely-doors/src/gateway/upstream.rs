@@ -14,7 +14,7 @@ use http::{Request, Response, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use oncely::tower::{Body, BoxError};
 use oncely_core::limits::HTTP_HEAD_BYTES_MAX;
 use rustls_pki_types::ServerName;
@@ -29,6 +29,9 @@ pub type Outgoing = Body<Incoming>;
 
 /// Most idle connections kept to one service.
 const IDLE_MAX: usize = 512;
+/// How often a shared connection is asked whether it still leads anywhere, and how long the answer may take.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection that has just ended a response may take to be ready for the next request.
 const READY_PATIENCE: Duration = Duration::from_millis(20);
 
@@ -127,14 +130,15 @@ impl Upstream {
                 }
                 Connection::Shared { mut sender, reused } => {
                     self.complete_uri(&mut request);
-                    match tokio::time::timeout(patience, sender.try_send_request(request)).await {
-                        Ok(Ok(response)) => return Ok(response.map(AnswerBody::alone)),
-                        Ok(Err(error)) => {
-                            // Whatever is wrong with it, the next request begins anew.
-                            *lock(&self.shared) = None;
-                            (error, reused)
-                        }
-                        Err(_) => return Err(SendFailure::TimedOut(patience)),
+                    let sent = tokio::time::timeout(patience, sender.try_send_request(request)).await;
+                    if let Ok(Ok(response)) = sent {
+                        return Ok(response.map(AnswerBody::alone));
+                    }
+                    // Whatever is wrong with it, the next request begins anew.
+                    *lock(&self.shared) = None;
+                    match sent {
+                        Ok(Err(error)) => (error, reused),
+                        _ => return Err(SendFailure::TimedOut(patience)),
                     }
                 }
             };
@@ -174,7 +178,8 @@ impl Upstream {
                 }
             }
         }
-        match tokio::time::timeout(self.timeouts.connect, self.connect(reuse)).await {
+        // Rare, and large: not part of every request's room.
+        match tokio::time::timeout(self.timeouts.connect, Box::pin(self.connect(reuse))).await {
             Ok(connected) => connected.map_err(|e| SendFailure::NotSent(format!("could not connect: {e}"))),
             Err(_) => {
                 let waited = self.timeouts.connect.as_millis();
@@ -232,7 +237,10 @@ impl Upstream {
     where
         T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     {
-        let (sender, connection) = http2::Builder::new(TokioExecutor::new()).handshake(io).await?;
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        // A connection that leads nowhere any more is found by asking, not by losing requests on it.
+        builder.timer(TokioTimer::new()).keep_alive_interval(PING_INTERVAL).keep_alive_timeout(PING_PATIENCE);
+        let (sender, connection) = builder.handshake(io).await?;
         // Its end shows in the sender.
         tokio::spawn(async move { drop(connection.await) });
         *lock(&self.shared) = Some(sender.clone());

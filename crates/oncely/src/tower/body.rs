@@ -26,7 +26,7 @@ pin_project_lite::pin_project! {
     enum Kind<B> {
         Whole { data: Option<Bytes>, trailers: Option<HeaderMap> },
         Passed { #[pin] body: B },
-        Relayed { frames: mpsc::Receiver<Result<Frame<Bytes>, BoxError>> },
+        Relayed { frames: mpsc::Receiver<Piece>, ended: bool },
     }
 }
 
@@ -54,8 +54,8 @@ impl<B> Body<B> {
     }
 
     /// A body whose frames arrive from the task that runs the effect.
-    pub(super) fn relayed(frames: mpsc::Receiver<Result<Frame<Bytes>, BoxError>>) -> Self {
-        Self { kind: Kind::Relayed { frames } }
+    pub(super) fn relayed(frames: mpsc::Receiver<Piece>) -> Self {
+        Self { kind: Kind::Relayed { frames, ended: false } }
     }
 }
 
@@ -77,7 +77,20 @@ where
                 Poll::Ready(frame.map(Ok))
             }
             KindProjected::Passed { body } => body.poll_frame(context).map_err(Into::into),
-            KindProjected::Relayed { frames } => frames.poll_recv(context),
+            KindProjected::Relayed { ended: true, .. } => Poll::Ready(None),
+            KindProjected::Relayed { frames, ended } => frames.poll_recv(context).map(|piece| match piece {
+                Some(Piece::Frame(frame)) => Some(Ok(frame)),
+                Some(Piece::Broken(error)) => Some(Err(error)),
+                Some(Piece::End) => {
+                    *ended = true;
+                    None
+                }
+                // Whoever stops without a word has not come to the end.
+                None => {
+                    *ended = true;
+                    Some(Err("the answer broke off".into()))
+                }
+            }),
         }
     }
 
@@ -96,6 +109,14 @@ where
             Kind::Relayed { .. } => SizeHint::default(),
         }
     }
+}
+
+/// A piece of an answer on its way to the client.
+pub(super) enum Piece {
+    Frame(Frame<Bytes>),
+    Broken(BoxError),
+    /// It is whole.
+    End,
 }
 
 /// What comes next in a body.
@@ -190,6 +211,30 @@ impl Collected {
                 many.iter().for_each(|chunk| whole.extend_from_slice(chunk));
                 whole.freeze()
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http_body::Frame;
+    use http_body_util::{BodyExt as _, Full};
+    use tokio::sync::mpsc;
+
+    use super::{Body, Piece};
+
+    #[tokio::test]
+    async fn a_relayed_body_ends_only_where_its_end_was_said() {
+        for (says_end, whole) in [(true, true), (false, false)] {
+            let (sender, frames) = mpsc::channel(4);
+            let _ = sender.send(Piece::Frame(Frame::data(Bytes::from_static(b"half")))).await;
+            if says_end {
+                let _ = sender.send(Piece::End).await;
+            }
+            drop(sender);
+            let body: Body<Full<Bytes>> = Body::relayed(frames);
+            assert_eq!(body.collect().await.is_ok(), whole);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::response::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Frame;
@@ -15,7 +15,7 @@ use oncely_core::{Doubt, DoubtCause, Failure, Outcome};
 use tokio::sync::{mpsc, oneshot};
 use tower_service::Service;
 
-use super::body::{Body, BoxError, Collected, Collecting, Next, next_frame};
+use super::body::{Body, BoxError, Collected, Collecting, Next, Piece, next_frame};
 use super::classify::{Class, Said, effect_of};
 use super::kept::Kept;
 use super::settings::Settings;
@@ -68,7 +68,9 @@ where
             Collecting::Complete => {
                 let (whole, trailers) = (collected.to_bytes(), collected.trailers);
                 let outcome = outcome_of(&settings, &method, &parts, Some(&whole), trailers.clone());
-                let response = Response::from_parts(parts, Body::with_trailers(whole, trailers));
+                let mut response = Response::from_parts(parts, Body::with_trailers(whole, trailers));
+                // The body that is there says how long it is.
+                response.headers_mut().remove(CONTENT_LENGTH);
                 let _ = hand.send(Handed::Whole(response));
                 return outcome;
             }
@@ -104,7 +106,7 @@ where
 {
     let mut keeps = collected.len() <= RESULT_BYTES_MAX;
     for chunk in collected.take_chunks() {
-        relay.send(Ok(Frame::data(chunk))).await;
+        relay.send(Piece::Frame(Frame::data(chunk))).await;
     }
     loop {
         let frame = match next_frame(body, settings.stall).await {
@@ -112,11 +114,11 @@ where
             Next::End => break,
             Next::Broken(error) => {
                 let outcome = broken(parts, &error);
-                relay.send(Err(error)).await;
+                relay.send(Piece::Broken(error)).await;
                 return outcome;
             }
             Next::Stalled => {
-                relay.send(Err("the answer did not come to an end in time".into())).await;
+                relay.send(Piece::Broken("the answer did not come to an end in time".into())).await;
                 return stalled(parts, settings.stall);
             }
         };
@@ -126,22 +128,23 @@ where
             _ => {}
         }
         keeps &= collected.len() <= RESULT_BYTES_MAX;
-        relay.send(Ok(frame)).await;
+        relay.send(Piece::Frame(frame)).await;
     }
+    relay.send(Piece::End).await;
     let whole = keeps.then(|| collected.to_bytes());
     outcome_of(settings, method, parts, whole.as_ref(), collected.trailers)
 }
 
 /// The way to a client that may go away, or read too slowly to be waited for.
 struct Relay {
-    client: Option<mpsc::Sender<Result<Frame<Bytes>, BoxError>>>,
+    client: Option<mpsc::Sender<Piece>>,
     patience: Duration,
 }
 
 impl Relay {
-    async fn send(&mut self, frame: Result<Frame<Bytes>, BoxError>) {
+    async fn send(&mut self, piece: Piece) {
         let Some(client) = &self.client else { return };
-        if !matches!(tokio::time::timeout(self.patience, client.send(frame)).await, Ok(Ok(()))) {
+        if !matches!(tokio::time::timeout(self.patience, client.send(piece)).await, Ok(Ok(()))) {
             self.client = None;
         }
     }

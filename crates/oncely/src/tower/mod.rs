@@ -60,9 +60,10 @@ pub use self::key::{GivenKey, IDEMPOTENCY_KEY, KeyFault, KeyForm, key_of, parse_
 pub use self::problem::{Code, DOCUMENTATION, Dialect, Problem, Reader};
 pub use self::reply::{
     IDEMPOTENCY_DRY_RUN, IDEMPOTENCY_OUTCOME, IDEMPOTENCY_RECORD, IDEMPOTENCY_WARNING, IDEMPOTENT_REPLAYED,
+    asks_for_dry_run,
 };
 pub use self::service::OncelyService;
-pub use self::settings::DryRun;
+pub use self::settings::{DryRun, OwnKey};
 pub use self::tenant::Tenant;
 
 use self::service::Door;
@@ -163,6 +164,11 @@ impl OncelyLayer {
     /// What a dry run does where the call would run.
     pub fn dry_run(self, dry_run: DryRun) -> Self {
         self.set(|s| s.dry_run = dry_run)
+    }
+
+    /// Where a caller may have put the key, if not into the header.
+    pub fn own_key(self, own_key: OwnKey) -> Self {
+        self.set(|s| s.own_key = Some(own_key))
     }
 
     /// Shares the limits of another layer.

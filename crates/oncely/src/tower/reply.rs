@@ -7,7 +7,7 @@ use http::header::{AGE, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode};
 use oncely_core::canonical::PayloadError;
 use oncely_core::machine::HaltReason;
-use oncely_core::{IntentId, Key, KeyOrigin, Outcome, Record, State};
+use oncely_core::{Doubt, DoubtCause, IntentId, Key, KeyOrigin, Outcome, Record, State};
 use serde_json::{Value, json};
 
 use super::body::Body;
@@ -32,6 +32,8 @@ pub const IDEMPOTENCY_WARNING: HeaderName = HeaderName::from_static("idempotency
 /// `true` asks what would happen.
 pub const IDEMPOTENCY_DRY_RUN: HeaderName = HeaderName::from_static("idempotency-dry-run");
 
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+
 /// A request that wants an answer.
 pub(super) struct Asked {
     pub(super) settings: Arc<Settings>,
@@ -45,13 +47,25 @@ pub(super) fn problem<R>(problem: Problem, reader: Reader) -> Response<Body<R>> 
     problem.into_response(reader).map(Body::whole)
 }
 
-/// Whether a request asks what would happen.
-pub(super) fn asks_for_dry_run(headers: &HeaderMap) -> bool {
-    let says = |name: &HeaderName, word: &str| {
-        let values = headers.get_all(name).iter().filter_map(|v| v.to_str().ok());
-        values.flat_map(|v| v.split(',')).any(|v| v.trim().eq_ignore_ascii_case(word))
-    };
-    says(&IDEMPOTENCY_DRY_RUN, "true") || says(&HeaderName::from_static("prefer"), "dry-run")
+/// Whether a request asks what would happen. In doubt it does: a dry run that executes cannot be taken back.
+pub fn asks_for_dry_run(headers: &HeaderMap) -> bool {
+    let is_false =
+        |text: &str| matches!(text.trim().to_ascii_lowercase().as_str(), "false" | "?0" | "0" | "no");
+    let header = headers.get_all(IDEMPOTENCY_DRY_RUN).iter();
+    let by_header = header.map(|value| value.to_str().unwrap_or("")).any(|value| !is_false(value));
+    let prefers = headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
+    let by_preference = prefers.flat_map(|value| value.split(',')).any(|preference| {
+        let preference = preference.split(';').next().unwrap_or("");
+        let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
+        name.trim().eq_ignore_ascii_case("dry-run") && !is_false(value.trim().trim_matches('"'))
+    });
+    by_header || by_preference
+}
+
+/// Says on a request that it is a dry run, in both spellings: a service may know only one.
+pub(super) fn mark_request_dry(headers: &mut HeaderMap) {
+    headers.insert(IDEMPOTENCY_DRY_RUN, HeaderValue::from_static("true"));
+    headers.append(PREFER, HeaderValue::from_static("dry-run"));
 }
 
 /// Says on a response that it answers a dry run.
@@ -82,7 +96,12 @@ impl Asked {
             Error::Payload(_) => Code::BodyUnusable,
             _ => Code::Misconfigured,
         };
-        self.problem(Problem::new(code, error.to_string()))
+        let detail = match code {
+            // Where the ledger is and what ails it is not for strangers.
+            Code::StoreUnavailable => "the ledger cannot be used; nothing ran. Try again later".to_owned(),
+            _ => error.to_string(),
+        };
+        self.problem(Problem::new(code, detail))
     }
 
     /// The answer of an earlier request, or why there is none.
@@ -160,7 +179,7 @@ impl Asked {
 
     fn unknown<R>(&self, there: &Unresolved) -> Response<Body<R>> {
         let known = match &there.record.body.state {
-            State::InDoubt { doubt, .. } => doubt.message.as_str(),
+            State::InDoubt { doubt, .. } => told(doubt),
             _ => "its end is not known",
         };
         let why = match there.reason {
@@ -205,7 +224,7 @@ impl Asked {
         let failed = |status: StatusCode| {
             let known = match &execution.outcome {
                 Outcome::Unknown(doubt) => {
-                    format!("attempt {} may have happened: {}.", execution.attempt, doubt.message)
+                    format!("attempt {} may have happened: {}.", execution.attempt, told(doubt))
                 }
                 _ => "it may have happened.".to_owned(),
             };
@@ -276,6 +295,15 @@ impl Asked {
         let mut response = json_response(&body);
         response.headers_mut().insert(IDEMPOTENCY_EFFECT, HeaderValue::from_static(effect));
         marked_dry(response)
+    }
+}
+
+/// What a stranger is told of a doubt: neither processes and hosts, nor what a panic said.
+fn told(doubt: &Doubt) -> &str {
+    match doubt.cause {
+        DoubtCause::OwnerLost => "the process that ran it is gone",
+        DoubtCause::Abandoned => "it was given up before its end",
+        DoubtCause::Reported | DoubtCause::TimedOut => &doubt.message,
     }
 }
 

@@ -1,14 +1,14 @@
 //! From a request to a call: whose it is, which key it carries, and what it means.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderMap};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::request::Parts;
 use oncely_core::name::hex;
 use oncely_core::select::Selector;
 use oncely_core::{Digest, Policy};
 use serde_json::value::RawValue;
 
-use super::key::{GivenKey, key_of};
+use super::key::{GivenKey, KeyForm, key_of, parse_key};
 use super::problem::{Code, Problem};
 use super::settings::Settings;
 use super::tenant::Caller;
@@ -33,14 +33,29 @@ impl Head {
             .tenant
             .caller(&settings.namespace, headers)
             .map_err(|missing| Problem::new(Code::TenantRequired, format!("{missing}; nothing ran")))?;
-        if given.is_none() && settings.policy.require_key {
+        Ok(Self { caller, given })
+    }
+
+    /// Takes over the key that a caller has put elsewhere, unless the header names one.
+    pub(super) fn adopt(&mut self, own: Option<String>) -> Result<(), Problem> {
+        let (Some(own), None) = (own, &self.given) else { return Ok(()) };
+        let malformed = |fault: String| Problem::new(Code::KeyMalformed, format!("{fault}; nothing ran"));
+        let key = parse_key(own.as_bytes(), KeyForm::Either).map_err(|fault| malformed(fault.to_string()))?;
+        let written = HeaderValue::from_str(&own).map_err(|fault| malformed(fault.to_string()))?;
+        self.given = Some(GivenKey { key, written });
+        Ok(())
+    }
+
+    /// Refuses a request that carries no key where one is needed.
+    pub(super) fn require_key(&self, settings: &Settings) -> Result<(), Problem> {
+        if self.given.is_none() && settings.policy.require_key {
             return Err(Problem::new(
                 Code::KeyRequired,
                 "this request changes something and carries no key; nothing ran. Send the header Idempotency-Key with \
                  a name of the intent: the same on every retry, a new one for a new intent",
             ));
         }
-        if given.is_none() && caller.anonymous {
+        if self.given.is_none() && self.caller.anonymous {
             return Err(Problem::new(
                 Code::KeyRequired,
                 "this request carries neither a key nor a credential, so an equal request of somebody else could not \
@@ -48,7 +63,7 @@ impl Head {
                  same on every retry, a new one for a new intent",
             ));
         }
-        Ok(Self { caller, given })
+        Ok(())
     }
 
     pub(super) fn key_text(&self) -> Option<&str> {

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
@@ -24,6 +25,9 @@ use crate::answer::{Answer, Forecast};
 use crate::call::Call;
 use crate::engine::{Begun, Oncely};
 use crate::error::Error;
+
+/// How slowly a body may come, beyond the pause that any body is granted.
+const SLOWEST_BYTES_PER_S: usize = 64 * 1024;
 
 /// What a request is answered with.
 pub(super) type Answered<R, E> = Result<Response<Body<R>>, E>;
@@ -86,10 +90,16 @@ where
 {
     let (mut parts, body) = request.into_parts();
     let reader = Reader::of(&parts.headers, door.settings.dialect);
-    let head = match Head::read(&door.settings, &parts.headers) {
+    let mut head = match Head::read(&door.settings, &parts.headers) {
         Ok(head) => head,
         Err(problem) => return Ok(reply::problem(problem, reader)),
     };
+    // A key that may stand in the body is missed only when the body is there.
+    if door.settings.own_key.is_none()
+        && let Err(problem) = head.require_key(&door.settings)
+    {
+        return Ok(reply::problem(problem, reader));
+    }
     let Some(mut place) = door.gate.enter() else {
         let problem =
             Problem::new(Code::Overloaded, "too many calls are under way; nothing ran. Try again later");
@@ -99,6 +109,12 @@ where
         Ok(body) => body,
         Err(problem) => return Ok(reply::problem(problem.with_key(head.key_text()), reader)),
     };
+    if let Some(own_key) = &door.settings.own_key
+        && let Err(problem) =
+            head.adopt(own_key(&parts, &body)).and_then(|()| head.require_key(&door.settings))
+    {
+        return Ok(reply::problem(problem, reader));
+    }
     let dry_run = reply::asks_for_dry_run(&parts.headers);
     let form = form_of(&parts.headers, &body);
     let call = call_of(&door.settings, &head, &parts, &body, form);
@@ -112,6 +128,8 @@ where
     };
     // A retry may come from a client that reads no compression: what is kept is plain.
     parts.headers.remove(ACCEPT_ENCODING);
+    // The body that is there says how long it is.
+    parts.headers.remove(CONTENT_LENGTH);
     if dry_run {
         return forecast(door, inner, Request::from_parts(parts, Body::whole(body)), call, asked).await;
     }
@@ -184,7 +202,11 @@ where
         return Err(Problem::new(Code::Overloaded, detail));
     }
     let mut collected = Collected::default();
-    match collected.fill(&mut Box::pin(body), max, settings.stall).await {
+    let mut body = Box::pin(body);
+    // However it drips, a body has an end.
+    let patience = settings.stall + Duration::from_secs((expected / SLOWEST_BYTES_PER_S) as u64);
+    let filled = tokio::time::timeout(patience, collected.fill(&mut body, max, settings.stall)).await;
+    match filled.unwrap_or(Collecting::Stalled) {
         Collecting::Complete => {
             // Never more than was set aside.
             place.set_aside(collected.len());
@@ -202,7 +224,7 @@ where
 async fn forecast<S, B, R>(
     door: Door,
     mut inner: S,
-    request: Request<Body<B>>,
+    mut request: Request<Body<B>>,
     call: Call,
     asked: Asked,
 ) -> Answered<R, S::Error>
@@ -213,6 +235,7 @@ where
     match door.oncely.dry_run(&call).await {
         Err(error) => Ok(asked.error(&error)),
         Ok(Forecast::WouldRun { .. }) if asked.settings.dry_run == DryRun::PassOn => {
+            reply::mark_request_dry(request.headers_mut());
             let response = inner.call(request).await?;
             Ok(reply::marked_dry(response.map(Body::passed)))
         }

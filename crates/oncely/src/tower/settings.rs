@@ -23,6 +23,9 @@ pub enum DryRun {
     PassOn,
 }
 
+/// Finds the key of a caller who has put it elsewhere than into the header, in the head or the body of a request.
+pub type OwnKey = Arc<dyn Fn(&http::request::Parts, &[u8]) -> Option<String> + Send + Sync>;
+
 /// Everything that a layer is told.
 #[derive(Clone)]
 pub(super) struct Settings {
@@ -42,6 +45,8 @@ pub(super) struct Settings {
     /// How long a body may pause before it counts as broken off.
     pub(super) stall: Duration,
     pub(super) dry_run: DryRun,
+    /// Finds the key of a caller who has put it elsewhere.
+    pub(super) own_key: Option<OwnKey>,
     /// What is taken out of answers before they are stored.
     pub(super) redaction: Arc<Redaction>,
 }
@@ -62,6 +67,7 @@ impl Default for Settings {
             body_max: HTTP_BODY_BYTES,
             stall: Duration::from_millis(HTTP_STALL_MS),
             dry_run: DryRun::default(),
+            own_key: None,
             redaction: Arc::new(Redaction::default()),
         }
     }

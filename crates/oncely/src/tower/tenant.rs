@@ -32,6 +32,19 @@ pub(super) struct Caller {
     pub(super) anonymous: bool,
 }
 
+/// Credentials beside `Authorization`: a caller who sends one is somebody, and must not be taken for anybody.
+const OTHER_CREDENTIALS: [&str; 4] = ["cookie", "x-api-key", "api-key", "x-auth-token"];
+/// Schemes whose header is another one for every request.
+const SIGNED_PER_REQUEST: [&str; 9] =
+    ["aws", "digest", "oauth", "hawk", "signature", "hmac", "sharedkey", "negotiate", "ntlm"];
+
+/// The scheme of a credential that is made anew for every request.
+fn signed_per_request(value: &[u8]) -> Option<String> {
+    let scheme = String::from_utf8_lossy(value).split([' ', '\t']).next().unwrap_or("").to_ascii_lowercase();
+    let signed = SIGNED_PER_REQUEST.iter().any(|known| scheme.starts_with(known));
+    signed.then(|| scheme.to_ascii_uppercase())
+}
+
 /// Hexadecimal digits of a hashed credential: 128 bits.
 const HASH_CHARS: usize = 32;
 
@@ -45,6 +58,22 @@ impl Tenant {
             Self::Authorization => {
                 let values: Vec<&[u8]> =
                     headers.get_all(AUTHORIZATION).iter().map(|v| v.as_bytes()).collect();
+                if let [value] = values.as_slice()
+                    && let Some(scheme) = signed_per_request(value)
+                {
+                    return Err(format!(
+                        "{scheme} signs every request anew, so that a retry could not be known for one; tell tenants \
+                         apart by something that stays the same: tenant = {{ header = … }}"
+                    ));
+                }
+                if values.is_empty()
+                    && let Some(name) = OTHER_CREDENTIALS.iter().find(|name| headers.contains_key(**name))
+                {
+                    return Err(format!(
+                        "the request has no Authorization header but {name}, which tells nobody apart here: another \
+                         caller could get its stored answer. Tell tenants apart by it: tenant = {{ header = … }}"
+                    ));
+                }
                 match values.len() {
                     0 => Ok(Caller { namespace: below(base, "anonymous", &[]), anonymous: true }),
                     1 => Ok(named("auth", &values)),
@@ -179,6 +208,23 @@ mod tests {
         let caller = Tenant::Authorization.caller(&Namespace::default(), &HeaderMap::new()).unwrap();
         assert!(caller.anonymous);
         assert_eq!(caller.namespace.as_str(), "default/anonymous");
+    }
+
+    #[test]
+    fn a_credential_that_changes_with_every_request_or_is_not_looked_at_is_no_tenant() {
+        for scheme in
+            ["AWS4-HMAC-SHA256 Credential=x", "Digest username=a", "OAuth a=b", "Hawk id=1", "HMAC x"]
+        {
+            assert!(namespace(&Tenant::Authorization, &[("authorization", scheme)]).is_err(), "{scheme}");
+        }
+        for scheme in ["Bearer a", "Basic a", "Token a", "a"] {
+            assert!(namespace(&Tenant::Authorization, &[("authorization", scheme)]).is_ok(), "{scheme}");
+        }
+        assert!(namespace(&Tenant::Authorization, &[("cookie", "session=1")]).is_err());
+        assert!(
+            namespace(&Tenant::Authorization, &[("cookie", "session=1"), ("authorization", "Bearer a")])
+                .is_ok()
+        );
     }
 
     #[test]

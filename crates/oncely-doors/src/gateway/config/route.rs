@@ -174,6 +174,10 @@ pub(super) fn read(
         Err(message) => problems.add(start, format!("{place}.tool"), message),
     }
     reading.finish(&mut route);
+    if route.provider.is_some() && route.dry_run == DryRun::PassOn {
+        let message = "no provider understands our dry runs, and would execute them; use \"forecast\"";
+        problems.add(start, format!("{place}.dry_run"), message);
+    }
     whole.then_some(route)
 }
 
