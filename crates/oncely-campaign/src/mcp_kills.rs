@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use oncely_testkit::sim::Rng;
 use serde_json::Value;
 
 use crate::Checked;
@@ -22,7 +23,6 @@ use crate::kills::{children_of, was_killed};
 use crate::ledger::Runner;
 use crate::outside::Outside;
 use crate::programs::Programs;
-use crate::rng::Rng;
 
 /// The longest that the server takes before and after the effect: as long as the processes take to start, so that many
 /// kills land there.
@@ -200,7 +200,7 @@ impl Campaign<'_> {
 
     /// Some of the keys are shared by a few workers at about the same time, so that duplicates race.
     fn pick_key(&self, rng: &mut Rng, worker: u64, turn: u64) -> String {
-        let name = if rng.percent(30) {
+        let name = if rng.chance(300) {
             format!("shared-{}", self.shared_keys.fetch_add(1, Ordering::Relaxed) / 2)
         } else {
             format!("own-{worker}-{turn}")
@@ -310,11 +310,11 @@ impl Campaign<'_> {
 /// One of them, or several.
 fn pick_victims(mut chain: Vec<(Victim, Pid)>, rng: &mut Rng) -> Vec<(Victim, Pid)> {
     let chosen = rng.below(chain.len() as u64);
-    let several = rng.percent(25);
+    let several = rng.chance(250);
     let mut at = 0;
     chain.retain(|_| {
         at += 1;
-        at - 1 == chosen || (several && rng.percent(50))
+        at - 1 == chosen || (several && rng.chance(500))
     });
     chain
 }

@@ -49,6 +49,8 @@ pub enum Command {
     /// Start a server so that it ends with us; used by `oncely mcp`
     #[command(hide = true)]
     McpServer(commands::mcp::launch::LaunchArgs),
+    /// Serve HTTP: a gateway in front of an API, or between an agent and providers
+    Serve(Box<commands::serve::ServeArgs>),
     /// List what is remembered
     Ls(commands::ls::LsArgs),
     /// Show one record: its state, attempts, audit trail and result
@@ -71,6 +73,8 @@ pub enum Command {
     Doctor(commands::doctor::DoctorArgs),
     /// Measure from outside how safe a tool is to retry: 0 to 3, with evidence
     Score(commands::score::ScoreArgs),
+    /// List how third-party APIs take an idempotency key
+    Providers(commands::providers::ProvidersArgs),
     /// Watch a flaky payment service and a retrying agent, with and without oncely
     Demo(commands::demo::DemoArgs),
     /// Print shell completions

@@ -1,13 +1,20 @@
 //! Where things are: the policy file, the ledger, the namespace, and who is asking.
 
-use std::path::PathBuf;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use oncely::Oncely;
 use oncely::policy_file::PolicyFile;
-use oncely_core::Namespace;
+use oncely_core::{Namespace, Store};
+use oncely_doors::admin::{Secret, Settings};
+use oncely_store::sealed::{Keys, Sealed};
 
 use crate::args::Global;
 use crate::exit::Failure;
+
+/// Most of a file with a secret that is read.
+const SECRET_BYTES_MAX: u64 = 64 * 1024;
 
 /// Everything that a command needs to begin.
 pub struct Context {
@@ -50,7 +57,65 @@ impl Context {
 
     /// Opens the ledger.
     pub async fn open(&self) -> Result<Oncely, Failure> {
-        Ok(Oncely::new(oncely_store::open(&self.store_url).await?))
+        Ok(Oncely::new(self.open_store().await?))
+    }
+
+    /// Opens the ledger itself. What is encrypted in it is decrypted on its way out, by every command alike; without
+    /// the keys such a result is an error, and never told as it lies there.
+    pub async fn open_store(&self) -> Result<Arc<dyn Store>, Failure> {
+        Ok(Arc::new(self.open_sealed().await?))
+    }
+
+    /// The same, for one who wants to know about its seals.
+    pub async fn open_sealed(&self) -> Result<Sealed, Failure> {
+        let keys = self.encryption_keys()?;
+        Ok(Sealed::new(oncely_store::open(&self.store_url).await?, keys))
+    }
+
+    /// The policy file's name and text, if there is one: tables that tools do not concern are read by others.
+    pub fn policy_text(&self) -> Result<Option<(String, String)>, Failure> {
+        let Some(path) = &self.policy_path else { return Ok(None) };
+        let name = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Ok(Some((name, text))),
+            Err(error) => Err(Failure::usage(format!("{name} cannot be read: {error}; nothing ran"))),
+        }
+    }
+
+    /// A secret, from where it is. A file is named as seen from the policy file.
+    pub fn secret(&self, place: &Secret) -> Result<String, Failure> {
+        let bad = |what: String| Failure::usage(format!("{what}; nothing ran"));
+        match place {
+            Secret::Environment(name) => {
+                variable(name).ok_or_else(|| bad(format!("the environment variable {name} is not set")))
+            }
+            Secret::File(file) => {
+                let directory = self.policy_path.as_deref().and_then(Path::parent);
+                let path = directory.map_or_else(|| file.clone(), |directory| directory.join(file));
+                let mut bytes = Vec::new();
+                std::fs::File::open(&path)
+                    .and_then(|file| file.take(SECRET_BYTES_MAX).read_to_end(&mut bytes))
+                    .map_err(|error| bad(format!("{} cannot be read: {error}", path.display())))?;
+                String::from_utf8(bytes).map_err(|_| bad(format!("{} is not text", path.display())))
+            }
+        }
+    }
+
+    fn encryption_keys(&self) -> Result<Keys, Failure> {
+        let text = match (variable("ONCELY_ENCRYPTION_KEYS"), self.policy_text()?) {
+            (Some(text), _) => text,
+            // Read again only where it says something about it: most commands need nothing of this.
+            (None, Some((name, text))) if text.contains("encryption") => {
+                let settings = Settings::parse(&text)
+                    .map_err(|error| Failure::usage(format!("{name}: {error}\nnothing ran")))?;
+                match settings.encryption {
+                    Some(place) => self.secret(&place)?,
+                    None => return Ok(Keys::none()),
+                }
+            }
+            (None, _) => return Ok(Keys::none()),
+        };
+        Keys::parse(&text).map_err(|error| Failure::usage(format!("{error}; nothing ran")))
     }
 }
 

@@ -30,8 +30,12 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let global = cli.global;
-    // One thread is enough for a command, and starts faster than a pool.
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    // One thread is enough for a command, and starts faster than a pool; a server uses every core.
+    let mut builder = match &cli.command {
+        Command::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = builder
         .enable_all()
         .build()
         .map_err(|e| Failure::internal(format!("the runtime could not be started: {e}")))?;
@@ -40,6 +44,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Run(args) => commands::run::run(&global, args).await,
             Command::Mcp(args) => commands::mcp::run(&global, *args).await,
             Command::McpServer(args) => commands::mcp::launch::run(&args),
+            Command::Serve(args) => commands::serve::run(&global, *args).await,
             Command::Ls(args) => commands::ls::run(&global, args).await,
             Command::Show(args) => commands::show::run(&global, args).await,
             Command::Log(args) => commands::log::run(&global, args).await,
@@ -51,6 +56,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Check(args) => commands::check::run(&global, args).await,
             Command::Doctor(args) => commands::doctor::run(&global, args).await,
             Command::Score(args) => commands::score::run(&global, args).await,
+            Command::Providers(args) => commands::providers::run(&global, args),
             Command::Demo(args) => commands::demo::run(&global, args).await,
             Command::Completions(args) => commands::generate::completions(&args),
             Command::Man(args) => commands::generate::man(&args),

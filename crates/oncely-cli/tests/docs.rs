@@ -71,6 +71,44 @@ fn the_page_about_score_can_be_pasted() {
     run_page("docs/score.md");
 }
 
+#[test]
+fn the_page_about_serve_can_be_pasted() {
+    run_page("docs/serve.md");
+}
+
+#[test]
+fn every_problem_of_the_http_door_is_explained_where_its_link_leads() {
+    let page = std::fs::read_to_string(root().join("docs/http.md")).unwrap();
+    for code in oncely::tower::Code::ALL {
+        let heading = format!("\n### {}\n", code.as_str());
+        assert!(page.contains(&heading), "docs/http.md lacks {}", code.as_str());
+    }
+    for header in oncely::tower::REPLAYED_HEADERS {
+        assert!(page.to_ascii_lowercase().contains(&format!("`{header}`")), "docs/http.md lacks {header}");
+    }
+}
+
+/// The configuration on the page is accepted as it stands there.
+#[test]
+fn the_configuration_on_the_page_about_serve_is_right() {
+    use oncely_doors::gateway::config::GatewayConfig;
+    let page = std::fs::read_to_string(root().join("docs/serve.md")).unwrap();
+    let text = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let policy = oncely::policy_file::PolicyFile::parse(text, "docs/serve.md").unwrap();
+    let config =
+        GatewayConfig::parse(text, "docs/serve.md", &policy, oncely_doors::providers::Providers::builtin());
+    let config = config.unwrap_or_else(|error| panic!("{error}"));
+    // What the page shows for every field is its default, unless it says otherwise.
+    let defaults = GatewayConfig::default();
+    assert_eq!((config.drain, config.connections_max), (defaults.drain, defaults.connections_max));
+    assert_eq!(
+        (config.calls_max, config.calls_per_key_max),
+        (defaults.calls_max, defaults.calls_per_key_max)
+    );
+    assert_eq!(config.routes[0].body_max, oncely_core::limits::HTTP_BODY_BYTES);
+    assert_eq!(config.routes[0].timeouts, oncely_doors::gateway::upstream::Timeouts::default());
+}
+
 /// The names that a help text lists.
 fn listed(help: &str) -> Vec<String> {
     let commands = help.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
@@ -164,6 +202,16 @@ fn the_page_of_limits_names_the_numbers_in_force() {
         ("files in a sandbox", oncely_score::limits::SANDBOX_FILES_MAX, "files"),
         ("contents of a sandbox", oncely_score::limits::SANDBOX_BYTES_MAX as usize, "bytes"),
         ("tools remembered of one MCP server", oncely_doors::mcp::tools::TOOLS_MAX, "tools"),
+        ("body of a guarded HTTP request, by default", limits::HTTP_BODY_BYTES, "bytes"),
+        ("head of an HTTP request", limits::HTTP_HEAD_BYTES_MAX, "bytes"),
+        ("guarded HTTP requests under way, by default", limits::HTTP_CALLS_MAX, "requests"),
+        ("guarded HTTP requests on one key, by default", limits::HTTP_CALLS_PER_KEY_MAX, "requests"),
+        ("bodies of guarded HTTP requests, together", limits::HTTP_BUFFERED_BYTES_MAX, "bytes"),
+        ("HTTP connections, by default", limits::HTTP_CONNECTIONS_MAX, "connections"),
+        ("body of a request to the admin API", limits::ADMIN_BODY_BYTES_MAX, "bytes"),
+        ("connections to the admin API", limits::ADMIN_CONNECTIONS_MAX, "connections"),
+        ("followers of the audit log over HTTP", limits::ADMIN_FEEDS_MAX, "followers"),
+        ("lease that a program may ask for over HTTP", limits::REMOTE_LEASE_MS_MAX as usize, "milliseconds"),
         ("a check command", oncely_doors::command::probe::TIMEOUT.as_secs() as usize, "seconds"),
     ] {
         let row = format!("| {what} | {number} {unit} |");

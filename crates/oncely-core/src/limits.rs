@@ -32,6 +32,29 @@ pub const OPEN_CALLS_MAX: usize = 10_000;
 pub const PROBE_MS_MAX: u64 = 60 * 1000;
 /// Most records or events in one page of a listing.
 pub const PAGE_MAX: usize = 1_000;
+/// Most connections to the admin API.
+pub const ADMIN_CONNECTIONS_MAX: usize = 1_024;
+/// Most followers of the audit log over HTTP.
+pub const ADMIN_FEEDS_MAX: usize = 64;
+/// Largest body of a request to the admin API, in bytes: a payload and what names it.
+pub const ADMIN_BODY_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 64 * 1024;
+/// Longest lease that a program may ask for over HTTP, in milliseconds (24 h).
+pub const REMOTE_LEASE_MS_MAX: u64 = DAY_MS;
+
+/// Longest body of a guarded HTTP request, by default (8 MiB).
+pub const HTTP_BODY_BYTES: usize = 8 * 1024 * 1024;
+/// Largest head of an HTTP request: its line and all its headers (64 KiB).
+pub const HTTP_HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Most guarded HTTP requests under way in one process, waiting ones included.
+pub const HTTP_CALLS_MAX: usize = 8_192;
+/// Most guarded HTTP requests under way on one key.
+pub const HTTP_CALLS_PER_KEY_MAX: usize = 2_048;
+/// Most bytes that the bodies of guarded HTTP requests under way may take together (512 MiB).
+pub const HTTP_BUFFERED_BYTES_MAX: usize = 512 * 1024 * 1024;
+/// Most HTTP connections that are open at once.
+pub const HTTP_CONNECTIONS_MAX: usize = 16_384;
+/// How long an HTTP body may pause before it counts as broken off, by default (60 s).
+pub const HTTP_STALL_MS: u64 = 60 * 1000;
 
 /// How long a result is kept, by default (24 h).
 pub const REPLAY_FOR_MS: u64 = DAY_MS;
@@ -58,6 +81,9 @@ const _: () = {
     assert!(3 * HEARTBEAT_MS <= LEASE_MS, "two heartbeats may be lost before a lease lapses");
     assert!(REMEMBER_FOR_MS <= DURATION_MS_MAX, "defaults are allowed values");
     assert!(RETRIES <= RETRIES_MAX, "defaults are allowed values");
+    assert!(HTTP_BODY_BYTES <= PAYLOAD_BYTES_MAX, "a body fits where a payload fits");
+    assert!(PAYLOAD_BYTES_MAX <= HTTP_BUFFERED_BYTES_MAX, "the longest body fits into memory");
+    assert!(HTTP_CALLS_PER_KEY_MAX <= HTTP_CALLS_MAX, "one key cannot have more than all");
     assert!(RESULT_BYTES_MAX <= PAYLOAD_BYTES_MAX, "a result fits where a payload fits");
 };
 

@@ -22,6 +22,20 @@ pub struct Owner {
     pub host: String,
 }
 
+impl Owner {
+    /// Somebody who cannot be looked at from anywhere and is known by a lease alone: a program that talks to the ledger
+    /// over HTTP.
+    pub fn remote(holder: &str) -> Self {
+        let host = crate::limits::clip_to(holder.to_owned(), crate::limits::ACTOR_BYTES_MAX);
+        Self { process: ProcessId::default(), host }
+    }
+
+    /// Whether a lease is all that is known of it. No process has the number 0 on a boot without an id.
+    pub fn is_remote(&self) -> bool {
+        self.process == ProcessId::default()
+    }
+}
+
 /// A random 128-bit token that names one attempt of one process and nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AttemptToken(pub [u8; 16]);

@@ -2,9 +2,18 @@
 //! here.
 //!
 //! - [`envelope`]: the answer as JSON, the same for every door.
-//! - [`tell`]: answers in words. [`command`]: any command line. [`mcp`]: any MCP server.
+//! - [`tell`]: answers in words. [`command`]: any command line. [`mcp`]: any MCP server. [`gateway`]: HTTP.
+//! - [`admin`]: the admin API.
+//! - [`stats`]: what was called, executed and prevented.
+//! - [`providers`]: how third-party APIs take an idempotency key.
 
+pub mod admin;
 pub mod command;
 pub mod envelope;
+pub mod gateway;
 pub mod mcp;
+pub mod providers;
+pub mod stats;
 pub mod tell;
+
+pub use oncely::redact;

@@ -1,8 +1,8 @@
 //! Tells an answer: as an envelope, in words that say what happened, whether anything ran, and what to do next.
 
 use oncely::{Answer, Replay, Unresolved};
-use oncely_core::machine::HaltReason;
-use oncely_core::{KeyOrigin, Record, State};
+use oncely_core::machine::{Decision, HaltReason, Input, Refusal, Verdict, step};
+use oncely_core::{Failure, KeyOrigin, Record, State, StateName, Store, Stored};
 
 use crate::envelope::Envelope;
 
@@ -16,6 +16,25 @@ pub fn ago(ms: u64) -> String {
         s => (s / 86_400, "d"),
     };
     format!("{value} {unit} ago")
+}
+
+/// The state as the next call would find it: a running attempt whose owner is gone is in doubt, although nobody has
+/// written that yet. The machine itself is asked, so that this can never differ from what a call decides.
+pub fn state_now(store: &dyn Store, stored: &Stored) -> StateName {
+    let State::Running { owner, .. } = &stored.record.body.state else {
+        return stored.record.body.state.name();
+    };
+    let verdict = Verdict::Rejected(Failure::new("ASKED", "asked, not settled"));
+    let input = Input::Resolve {
+        by: "nobody",
+        doubted: stored.record.body.token,
+        verdict,
+        liveness: store.liveness(owner),
+    };
+    match step(Some(&stored.record), &input, stored.now).decision {
+        Decision::Refused(Refusal::Running) => StateName::Running,
+        _ => StateName::InDoubt,
+    }
 }
 
 /// How to say that an equal call is meant as a new intent.
@@ -125,6 +144,7 @@ fn unknown(there: &Unresolved) -> Envelope {
 
 fn owner_of(record: &Record) -> String {
     match &record.body.state {
+        State::Running { owner, .. } if owner.is_remote() => format!(" (held by {})", owner.host),
         State::Running { owner, .. } => format!(" (pid {} on {})", owner.process.pid, owner.host),
         _ => String::new(),
     }

@@ -10,13 +10,14 @@
 //! # }
 //! ```
 //!
-//! A map: [`MemoryStore`] for tests, [`SqliteStore`] for the file that processes share; `clock` keeps the ledger's time,
-//! `process` says who lives.
+//! A map: [`MemoryStore`] for tests, [`SqliteStore`] for the file that processes share; [`sealed`] encrypts what any
+//! ledger keeps of results; `clock` keeps the ledger's time, `process` says who lives.
 #![cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "parts that only a durable ledger needs"))]
 
 mod clock;
 mod memory;
 mod process;
+pub mod sealed;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod tallies;

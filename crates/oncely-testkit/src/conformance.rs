@@ -82,6 +82,15 @@ impl Ledger {
         Self { store: Arc::new(store), open: Some(Box::new(open)), kept: Vec::new() }
     }
 
+    /// A ledger that is wrapped or shared already; `open` as for [`durable`](Self::durable).
+    pub fn shared<F>(store: Arc<dyn Store>, open: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Arc<dyn Store>> + Send + 'static,
+    {
+        let open = move || -> Opening { Box::pin(open()) };
+        Self { store, open: Some(Box::new(open)), kept: Vec::new() }
+    }
+
     /// Keeps something (a temporary folder, a server) until the case has ended.
     pub fn keeping(mut self, guard: impl Any + Send + Sync) -> Self {
         self.kept.push(Box::new(guard));

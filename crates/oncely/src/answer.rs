@@ -141,6 +141,7 @@ pub enum Forecast {
 pub(crate) fn answer_of(decision: Decision, intent: IntentId, seen: Option<Stored>) -> Result<Answer, Error> {
     match (decision, seen) {
         (Decision::Conflict, _) => Ok(Answer::Conflict { intent }),
+        (Decision::TokenUsed, _) => Err(Error::TokenUsed),
         (Decision::Replay, Some(stored)) => Ok(Answer::Replayed(Replay::new(stored, true))),
         (Decision::ReplayWithoutResult, Some(stored)) => Ok(Answer::Replayed(Replay::new(stored, false))),
         (Decision::ReplayRejection, Some(stored)) => Ok(Answer::Refused(Replay::new(stored, true))),

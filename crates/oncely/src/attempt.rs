@@ -24,6 +24,7 @@ pub struct AttemptInfo {
     pub(crate) intent: IntentId,
     pub(crate) name: IntentName,
     pub(crate) execute: Execute,
+    pub(crate) key_age_ms: u64,
 }
 
 impl AttemptInfo {
@@ -35,6 +36,11 @@ impl AttemptInfo {
     /// The key for a downstream that de-duplicates: the same for every attempt after an unknown outcome.
     pub fn downstream_key(&self) -> DownstreamKey {
         self.execute.downstream_key
+    }
+
+    /// How long ago that key was first used, by the ledger's clock: some providers want to be told.
+    pub fn key_age_ms(&self) -> u64 {
+        self.key_age_ms
     }
 
     /// The intent.
@@ -70,7 +76,9 @@ pub struct Attempt {
 
 impl Attempt {
     pub(crate) fn new(oncely: Oncely, place: OpenPlace, execute: Execute, seen: Stored) -> Self {
-        let info = AttemptInfo { intent: seen.record.intent, name: seen.record.body.name.clone(), execute };
+        let (intent, name) = (seen.record.intent, seen.record.body.name.clone());
+        let key_age_ms = seen.now.since(seen.record.sent_at);
+        let info = AttemptInfo { intent, name, execute, key_age_ms };
         Self { oncely, info, seen, place: Some(place) }
     }
 
@@ -89,6 +97,14 @@ impl Attempt {
             self.seen = seen;
         }
         Ok(())
+    }
+
+    /// Leaves the attempt to somebody outside of this process, who has to say how it ended.
+    pub(crate) fn hand_over(mut self) -> AttemptInfo {
+        // Without its place it is no longer ours to give up when dropped.
+        self.place = None;
+        forget_live(self.info.token());
+        self.info.clone()
     }
 
     /// Records how the attempt ended. If the store fails, it is tried for a while; after that the caller gets the
@@ -257,7 +273,7 @@ impl Oncely {
     }
 
     /// Makes the end of an attempt that lost its place loud: it is the one sign of a possible double effect.
-    async fn unrecorded(
+    pub(crate) async fn unrecorded(
         &self,
         intent: IntentId,
         decision: Decision,

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use oncely_core::limits::OPEN_CALLS_MAX;
-use oncely_core::{AttemptToken, Failure, IntentId, Outcome, StoreError, StoreErrorKind};
+use oncely_core::{AttemptToken, Failure, IntentId, Outcome, StoreError, StoreErrorKind, StoreFuture};
 
 use crate::engine::{Inner, Oncely};
 use crate::error::Error;
@@ -18,6 +19,8 @@ static LIVE: LazyLock<Mutex<HashSet<AttemptToken>>> = LazyLock::new(Mutex::defau
 static NEVER_STARTED: LazyLock<Mutex<HashSet<AttemptToken>>> = LazyLock::new(Mutex::default);
 /// Most tokens remembered in [`NEVER_STARTED`]; beyond it such records are merely in doubt.
 const NEVER_STARTED_MAX: usize = 100_000;
+/// How long a claim is awaited. A ledger that is held up for longer, say by a stopped process, is unavailable.
+const STORE_PATIENCE: Duration = Duration::from_secs(30);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -103,6 +106,17 @@ impl Drop for Claim {
         forget_live(self.token);
         // Others would wait for us as long as this process lives, so say that nothing was started.
         self.oncely.disown_in_background(self.intent, self.token, Outcome::Rejected(not_started()));
+    }
+}
+
+/// A claim that is not answered in time was not won: it may still be written, and is then disowned.
+pub(crate) async fn bounded<T>(answer: StoreFuture<'_, T>) -> Result<T, StoreError> {
+    match tokio::time::timeout(STORE_PATIENCE, answer).await {
+        Ok(answered) => answered,
+        Err(_) => Err(StoreError::ambiguous(
+            StoreErrorKind::Unavailable,
+            format!("it has not answered for {} s; another process may hold it", STORE_PATIENCE.as_secs()),
+        )),
     }
 }
 

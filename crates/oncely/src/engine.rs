@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use oncely_core::fingerprint::{Identity, identify, identify_digested};
 use oncely_core::limits::{DURATION_MS_MAX, PAYLOAD_BYTES_MAX, WAITERS_MAX};
-use oncely_core::machine::{Begin, Checked, Decision, Finding, Input, Transition, Write, step};
+use oncely_core::machine::{Because, Begin, Checked, Decision, Finding, Input, Transition, Write, step};
 use oncely_core::{
     AttemptToken, Change, Counter, Created, Digest, IntentId, IntentName, Liveness, Millis, Outcome, Owner,
-    Record, Replaced, State, Store, StoreError, StoreErrorKind, StoreFuture, Stored, Wrote,
+    Record, Replaced, State, Store, Stored, Wrote,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -17,8 +17,10 @@ use tokio::time::Instant;
 use crate::answer::{Answer, InProgress, answer_of, counter_of};
 use crate::attempt::Attempt;
 use crate::call::{Call, CallBuilder};
-use crate::claim::{self, Claim, CountGuard, OpenPlace, new_token, not_started};
+use crate::claim::{self, Claim, CountGuard, OpenPlace, bounded, new_token, not_started};
 use crate::error::Error;
+use crate::observe::Observer;
+use crate::remote::Claimant;
 use crate::run;
 
 /// The engine on one ledger. Cheap to clone.
@@ -29,7 +31,7 @@ pub struct Oncely {
 
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
-    owner: Owner,
+    pub(crate) owner: Owner,
     /// Effects open in this engine, for the limit and for a drain.
     pub(crate) open: AtomicUsize,
     pub(crate) closed: Notify,
@@ -37,6 +39,7 @@ pub(crate) struct Inner {
     pub(crate) purging: tokio::sync::Mutex<()>,
     waiting: AtomicUsize,
     tokens: TokenSource,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
 /// Where the tokens of attempts come from.
@@ -44,8 +47,6 @@ type TokenSource = Box<dyn Fn() -> Result<AttemptToken, Error> + Send + Sync>;
 
 /// Stands for the name of an attempt that is only thought of; never written.
 pub(crate) const UNNAMED: AttemptToken = AttemptToken([0; 16]);
-/// How long a claim is awaited. A ledger that is held up for longer, say by a stopped process, is unavailable.
-const STORE_PATIENCE: Duration = Duration::from_secs(30);
 /// Pause before the next look where a store cannot watch: no busy loop.
 const WATCH_FAILED_PAUSE: Duration = Duration::from_millis(10);
 
@@ -63,12 +64,17 @@ pub(crate) struct Known<'a> {
     name: IntentName,
     pub(crate) intent: IntentId,
     fingerprint: oncely_core::Fingerprint,
+    pub(crate) claimant: Claimant<'a>,
 }
 
 impl Oncely {
     /// An engine on this ledger.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self::with_source(store, Box::new(new_token))
+        Self::with_source(store, Box::new(new_token), None)
+    }
+
+    pub(crate) fn heard_by(store: Arc<dyn Store>, observer: Arc<dyn Observer>) -> Self {
+        Self::with_source(store, Box::new(new_token), Some(observer))
     }
 
     /// An engine whose attempts are named by `tokens`, which must never give one twice in a process: for simulations,
@@ -78,10 +84,10 @@ impl Oncely {
         store: Arc<dyn Store>,
         tokens: impl Fn() -> AttemptToken + Send + Sync + 'static,
     ) -> Self {
-        Self::with_source(store, Box::new(move || Ok(tokens())))
+        Self::with_source(store, Box::new(move || Ok(tokens())), None)
     }
 
-    fn with_source(store: Arc<dyn Store>, tokens: TokenSource) -> Self {
+    fn with_source(store: Arc<dyn Store>, tokens: TokenSource, observer: Option<Arc<dyn Observer>>) -> Self {
         let owner = store.owner();
         let inner = Inner {
             store,
@@ -91,6 +97,7 @@ impl Oncely {
             purging: tokio::sync::Mutex::new(()),
             waiting: AtomicUsize::new(0),
             tokens,
+            observer,
         };
         Self { inner: Arc::new(inner) }
     }
@@ -108,6 +115,11 @@ impl Oncely {
     /// How many callers wait for running attempts in this engine.
     pub fn waiting(&self) -> usize {
         self.inner.waiting.load(Ordering::Relaxed)
+    }
+
+    /// How many effects are open in this engine.
+    pub fn open_effects(&self) -> usize {
+        self.inner.open.load(Ordering::Relaxed)
     }
 
     /// Waits until every effect that this engine started has ended and is recorded, at most for `timeout`. Says how
@@ -131,17 +143,22 @@ impl Oncely {
 
     /// Asks for permission to run an effect. Waits while another attempt at the same intent is under way.
     pub async fn begin(&self, call: &Call) -> Result<Begun, Error> {
+        self.begin_as(call, Claimant::this_process(&self.inner.owner)).await
+    }
+
+    pub(crate) async fn decide(&self, call: &Call, claimant: Claimant<'_>) -> Result<Begun, Error> {
         call.validate()?;
         let (known, mut seen) = self.know(call)?;
+        let known = Known { claimant, ..known };
         let mut counts = vec![(Counter::Calls, 1)];
         let wait_for = call.wait_for.unwrap_or(Duration::from_millis(call.policy.wait_for_ms));
         let deadline = Instant::now() + wait_for.min(Duration::from_millis(DURATION_MS_MAX));
         let mut finding: Option<(AttemptToken, Finding)> = None;
         let begun = loop {
             let probed = finding.take();
-            let mut token = UNNAMED;
+            let mut token = claimant.token.unwrap_or(UNNAMED);
             let mut transition = self.step_call(&known, seen.as_ref(), token, probed.as_ref());
-            if matches!(transition.decision, Decision::Execute(_)) {
+            if claimant.token.is_none() && matches!(transition.decision, Decision::Execute(_)) {
                 // Only an attempt needs a name, and a replay is too quick to wait for random numbers.
                 token = (self.inner.tokens)()?;
                 transition = self.step_call(&known, seen.as_ref(), token, probed.as_ref());
@@ -150,7 +167,9 @@ impl Oncely {
             seen = match step {
                 Performed::Look(now_there) => now_there,
                 Performed::Started(attempt) => {
-                    counts.push((Counter::Executions, 1));
+                    if attempt.info().because() != Because::AskedAgain {
+                        counts.push((Counter::Executions, 1));
+                    }
                     break Begun::Run(attempt);
                 }
                 Performed::Answered(answer) => {
@@ -183,13 +202,14 @@ impl Oncely {
     }
 
     /// Works out who the call is. A retry with the very bytes of a remembered call needs no parsing.
-    pub(crate) fn know<'a>(&self, call: &'a Call) -> Result<(Known<'a>, Option<Stored>), Error> {
+    pub(crate) fn know<'a>(&'a self, call: &'a Call) -> Result<(Known<'a>, Option<Stored>), Error> {
         let name_with = |key| IntentName {
             namespace: call.namespace.clone(),
             scope: call.scope.clone(),
             tool: call.tool.clone(),
             key,
         };
+        let claimant = Claimant::this_process(&self.inner.owner);
         if let Some(key) = &call.key
             && call.payload.len() <= PAYLOAD_BYTES_MAX
         {
@@ -201,13 +221,13 @@ impl Oncely {
                 Some(stored) if stored.record.body.fingerprint.raw == raw => stored.record.body.fingerprint,
                 _ => identify_digested(Some(key.clone()), &call.payload, raw, &call.policy)?.fingerprint,
             };
-            return Ok((Known { call, name, intent, fingerprint }, seen));
+            return Ok((Known { call, name, intent, fingerprint, claimant }, seen));
         }
         let Identity { key, fingerprint } = identify(call.key.clone(), &call.payload, &call.policy)?;
         let name = name_with(key);
         let intent = name.intent_id();
         let seen = self.inner.store.peek(&intent);
-        Ok((Known { call, name, intent, fingerprint }, seen))
+        Ok((Known { call, name, intent, fingerprint, claimant }, seen))
     }
 
     pub(crate) fn step_call(
@@ -231,7 +251,7 @@ impl Oncely {
             name: &known.name,
             fingerprint: known.fingerprint,
             token,
-            owner: &self.inner.owner,
+            owner: known.claimant.owner,
             liveness: record.map_or(Liveness::ByLease, |r| self.liveness(r)),
             policy: &known.call.policy,
             steady_since: self.inner.store.steady_since(),
@@ -302,7 +322,8 @@ impl Oncely {
                 claim.lost();
                 Ok(Performed::Look(there))
             }
-            Err(error) if error.wrote == Wrote::No => {
+            // Whoever chose the token may ask again and be told to act: only its lease can end such a claim.
+            Err(error) if error.wrote == Wrote::No || known.claimant.token.is_some() => {
                 claim.lost();
                 Err(error.into())
             }
@@ -361,17 +382,6 @@ enum Performed {
 enum Waited {
     Look(Option<Stored>),
     GaveUp,
-}
-
-/// A claim that is not answered in time was not won: it may still be written, and is then disowned.
-async fn bounded<T>(answer: StoreFuture<'_, T>) -> Result<T, StoreError> {
-    match tokio::time::timeout(STORE_PATIENCE, answer).await {
-        Ok(answered) => answered,
-        Err(_) => Err(StoreError::ambiguous(
-            StoreErrorKind::Unavailable,
-            format!("it has not answered for {} s; another process may hold it", STORE_PATIENCE.as_secs()),
-        )),
-    }
 }
 
 async fn ask(call: &Call) -> Finding {

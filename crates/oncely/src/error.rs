@@ -23,6 +23,9 @@ pub enum Error {
         /// The tool.
         tool: String,
     },
+    /// The token that was given for the attempt names one that has ended.
+    #[error("the token names an attempt that has ended; nothing ran. Make a new one for every begin")]
+    TokenUsed,
     /// The ledger cannot be used.
     #[error("the ledger cannot be used: {0}; nothing ran")]
     Store(#[from] StoreError),
@@ -42,6 +45,7 @@ impl Error {
             Self::Payload(_) => "BAD_PAYLOAD",
             Self::Policy(_) => "BAD_POLICY",
             Self::KeyRequired { .. } => "KEY_REQUIRED",
+            Self::TokenUsed => "TOKEN_USED",
             Self::Store(_) => "STORE_UNAVAILABLE",
             Self::Overloaded { .. } => "OVERLOADED",
         }

@@ -34,8 +34,12 @@
 //! - [`CallBuilder`] (`call`): reads like a sentence; [`CallBuilder::run`] (`run`) executes an effect in its own task.
 //! - [`Attempt`] (`attempt`): permission to run one effect: the lower level for bindings and doors.
 //! - [`Answer`], [`Forecast`], [`Error`]: what a caller is told.
+//! - [`RemoteClaim`] (`remote`): an attempt that somebody outside of this process makes, known by a lease alone.
+//! - [`Observer`] (`observe`): hears what an engine does, for metrics.
 //! - [`outcome`]: how an effect says how it went.
+//! - [`redact`]: what is taken out of results before they are stored.
 //! - [`policy_file`]: what tools declare, read from `oncely.toml`.
+//! - `tower`, with the feature of that name: the HTTP layer.
 //!
 //! The library never prints and never reads the environment.
 
@@ -48,9 +52,14 @@ mod error;
 mod forecast;
 mod housekeeping;
 mod inspect;
+mod observe;
 pub mod outcome;
 pub mod policy_file;
+pub mod redact;
+mod remote;
 mod run;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use answer::{Answer, Execution, Forecast, InProgress, Replay, Unrecorded, Unresolved};
 pub use attempt::{Attempt, AttemptInfo};
@@ -59,8 +68,10 @@ pub use engine::{Begun, Oncely};
 pub use error::Error;
 pub use housekeeping::Purged;
 pub use inspect::ResolveError;
+pub use observe::{AnswerKind, Observer, StoreOp};
 pub use oncely_core as core;
 pub use oncely_core::{
     Effect, IntentId, Key, Namespace, Outcome, Policy, Record, Scope, StateName, Store, StoreError, ToolName,
     machine::Finding,
 };
+pub use remote::{RemoteBegun, RemoteClaim, RemoteEnd};

@@ -77,16 +77,22 @@ where
     let (intent, number) = (info.intent(), info.number());
     let mut effect = pin!(checked(probe, || caught(move || effect(info))));
     let outcome = loop {
-        let heartbeat = tokio::time::sleep(Duration::from_millis(HEARTBEAT_MS));
         tokio::select! {
             biased;
             outcome = &mut effect => break outcome,
-            // A lost heartbeat is no reason to stop: the lease outlasts several, and the end decides.
-            () = heartbeat => { let _ = attempt.renew().await; }
+            () = heartbeat(&mut attempt) => {}
         }
     };
     let unrecorded = attempt.complete(outcome.clone()).await;
     Execution { intent, attempt: number, outcome, unrecorded }
+}
+
+/// Waits for its time and renews the lease. The effect goes on meanwhile, also while the ledger hangs.
+async fn heartbeat(attempt: &mut Attempt) {
+    let pause = Duration::from_millis(HEARTBEAT_MS);
+    tokio::time::sleep(pause).await;
+    // A lost heartbeat is no reason to stop: the lease outlasts several, and the end decides.
+    let _ = tokio::time::timeout(pause, attempt.renew()).await;
 }
 
 /// Check-then-act: asks the probe first, if there is one.
@@ -179,7 +185,7 @@ where
         downstream_key: intent.downstream_key(0, 0),
         because: Because::Fresh,
     };
-    let info = AttemptInfo { intent, name, execute };
+    let info = AttemptInfo { intent, name, execute, key_age_ms: 0 };
     let outcome = caught(move || effect(info)).await;
     Ok(Execution { intent, attempt: 0, outcome, unrecorded: None })
 }

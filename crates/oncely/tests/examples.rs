@@ -35,6 +35,12 @@ fn an_attempt_can_be_begun_renewed_and_completed() {
 }
 
 #[test]
+#[cfg(feature = "tower")]
+fn an_axum_service_is_safe_to_retry() {
+    check("axum_orders", "tea: 201\ntea: 201, replayed\ncoffee: 409\norders made: 1\n");
+}
+
+#[test]
 fn every_example_is_run_here() {
     let examples = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples")).unwrap();
     let this = include_str!("examples.rs");

@@ -169,7 +169,7 @@ impl Detail {
                 Some(false) => ", gone",
                 None => "",
             };
-            let line = format!("process {} on {}{alive}", owner.pid, output::clean(&owner.host));
+            let line = format!("{}{alive}", output::clean(&owner.line()));
             lines.push(("owner", line));
         }
         if let Some(by) = &record.settled_by {

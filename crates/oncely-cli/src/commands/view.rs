@@ -1,10 +1,10 @@
 //! Records and events as they are shown: one shape for every command that prints them.
 
-use oncely_core::machine::{Decision, Input, Refusal, Verdict, step};
 use oncely_core::{
-    EventKind, Failure, IntentName, KeyOrigin, LoggedEvent, Record, Settled, State, StateName, Store, Stored,
+    EventKind, IntentName, KeyOrigin, LoggedEvent, Record, Settled, State, StateName, Store, Stored,
 };
 use oncely_doors::command::{Captured, base64};
+pub(crate) use oncely_doors::tell::state_now;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -100,6 +100,16 @@ pub(crate) struct OwnerView {
     pub(crate) alive: Option<bool>,
 }
 
+impl OwnerView {
+    /// For people. No process has the number 0: then a lease is all that is known.
+    pub(crate) fn line(&self) -> String {
+        match self.pid {
+            0 => format!("{}, by lease", self.host),
+            pid => format!("process {pid} on {}", self.host),
+        }
+    }
+}
+
 /// An audit event for programs.
 #[derive(Debug, Serialize)]
 pub(crate) struct EventView {
@@ -153,25 +163,6 @@ pub(crate) fn origin(origin: KeyOrigin) -> &'static str {
     match origin {
         KeyOrigin::Explicit => "explicit",
         KeyOrigin::Derived => "derived",
-    }
-}
-
-/// The state as the next call would find it: a running attempt whose owner is gone is in doubt, although nobody has
-/// written that yet. The machine itself is asked, so that this can never differ from what a call decides.
-pub(crate) fn state_now(store: &dyn Store, stored: &Stored) -> StateName {
-    let State::Running { owner, .. } = &stored.record.body.state else {
-        return stored.record.body.state.name();
-    };
-    let verdict = Verdict::Rejected(Failure::new("ASKED", "asked, not settled"));
-    let input = Input::Resolve {
-        by: "nobody",
-        doubted: stored.record.body.token,
-        verdict,
-        liveness: store.liveness(owner),
-    };
-    match step(Some(&stored.record), &input, stored.now).decision {
-        Decision::Refused(Refusal::Running) => StateName::Running,
-        _ => StateName::InDoubt,
     }
 }
 
@@ -242,7 +233,7 @@ impl RecordView {
         }
         match (&self.owner, self.effect) {
             (_, Some(effect)) => effect.to_owned(),
-            (Some(owner), None) => format!("process {} on {}", owner.pid, owner.host),
+            (Some(owner), None) => owner.line(),
             (None, None) => String::new(),
         }
     }

@@ -8,6 +8,7 @@
 //! > tool's own policy says that starting it again is harmless.
 
 mod earlier;
+mod lease;
 mod terms;
 
 pub use terms::{
@@ -57,13 +58,13 @@ fn begin(record: Option<&Record>, call: &Begin<'_>, now: Millis) -> Transition {
         return Transition::says(Decision::Conflict);
     }
     match &record.body.state {
-        State::Running { owner, .. } => {
-            if owner_is_lost(record, call.liveness, now) {
-                put_in_doubt(record, owner.clone(), Decision::Again)
-            } else {
-                Transition::says(Decision::Wait)
-            }
+        State::Running { owner, .. } if owner_is_lost(record, call.liveness, now) => {
+            put_in_doubt(record, owner.clone(), Decision::Again)
         }
+        State::Running { owner, .. } if owner.is_remote() && record.body.token == call.token => {
+            lease::asked_again(record, call)
+        }
+        State::Running { .. } => Transition::says(Decision::Wait),
         State::InDoubt { .. } => in_doubt(record, call, now),
         State::Succeeded { result: Some(_), .. }
             if now.since(record.changed_at) < record.body.retention.replay_for_ms =>
@@ -130,7 +131,8 @@ fn complete(record: Option<&Record>, token: AttemptToken, outcome: &Outcome) -> 
     let Some(record) = record else {
         return Transition::says(Decision::Superseded);
     };
-    let event = |kind| Event::new(record.intent, record.body.attempts, kind);
+    let event =
+        |kind| lease::by_holder(Event::new(record.intent, record.body.attempts, kind), &owner_of(record));
     if record.body.token != token {
         return Transition::says(Decision::Superseded)
             .with_event(event(EventKind::Superseded).with_note(superseded_note(outcome)));
@@ -320,10 +322,7 @@ fn changed(record: &Record, state: State) -> Draft {
 }
 
 fn put_in_doubt(record: &Record, owner: Owner, decision: Decision) -> Transition {
-    let message = format!(
-        "the process that ran attempt {} (pid {} on {}) is gone; what it did is not known",
-        record.body.attempts, owner.process.pid, owner.host
-    );
+    let message = lease::lost_message(record, &owner);
     let event =
         Event::new(record.intent, record.body.attempts, EventKind::InDoubt).with_note(message.as_str());
     let state = State::InDoubt { owner, doubt: Doubt::new(DoubtCause::OwnerLost, message) };
@@ -348,6 +347,10 @@ fn fresh(call: &Begin<'_>) -> Transition {
 
 /// The next attempt on a record that is there.
 fn execute(record: &Record, call: &Begin<'_>, because: Because) -> Transition {
+    if record.body.token == call.token {
+        // An end of the attempt before, told twice, would be taken for this one's.
+        return Transition::says(Decision::TokenUsed);
+    }
     let mut draft = changed(record, running(call));
     draft.body.attempts = record.body.attempts.saturating_add(1);
     draft.body.tries = record.body.tries.saturating_add(1);
@@ -362,6 +365,7 @@ fn execute(record: &Record, call: &Begin<'_>, because: Because) -> Transition {
             draft.body.tries = 1;
             draft.body.rejections = 0;
         }
+        Because::AskedAgain => {}
         // A rejection made a new downstream key, which is used now for the first time.
         Because::Rejected => draft.sent = Stamp::OnWrite,
         // The downstream key is the same, and so is the time of its first use.
@@ -384,6 +388,6 @@ fn start(draft: Draft, call: &Begin<'_>, because: Because) -> Transition {
         downstream_key: call.intent.downstream_key(body.generation, body.rejections),
         because,
     };
-    let event = Event::new(call.intent, body.attempts, EventKind::Began);
+    let event = lease::by_holder(Event::new(call.intent, body.attempts, EventKind::Began), call.owner);
     Transition::put(draft, event, Decision::Execute(execute))
 }

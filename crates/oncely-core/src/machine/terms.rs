@@ -169,6 +169,8 @@ pub enum Decision {
     Done,
     /// What was asked cannot be done in this state.
     Refused(Refusal),
+    /// The token names an attempt that has ended or is in doubt; nothing runs.
+    TokenUsed,
     /// Nothing to do.
     Keep,
 }
@@ -201,6 +203,8 @@ pub enum Because {
     ProbedNotHappened,
     /// A person checked.
     PersonChecked,
+    /// It was begun already and the answer got lost: this is the answer again.
+    AskedAgain,
 }
 
 /// Why an unknown outcome stops a call.

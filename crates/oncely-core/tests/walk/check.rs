@@ -3,7 +3,8 @@
 use oncely_core::machine::{Because, Decision, Execute, Transition, Write};
 use oncely_core::{EventKind, KeyOrigin, Record, State, StateName};
 
-use crate::world::{FORWARDS, Fate, Found, Move, REMEMBER, REPEAT, Said, Setup, World, fingerprint, token};
+use crate::setup::{FORWARDS, REMEMBER, REPEAT, Setup};
+use crate::world::{Fate, Found, Move, Said, World, fingerprint, token};
 
 /// Checks one step: the world before it, what was asked, what the machine said, and the world after it.
 pub(crate) fn check(
@@ -22,6 +23,9 @@ pub(crate) fn check(
         writes_are_logged(chosen, transition)?;
         the_change_is_documented(before, transition)?;
         if let Decision::Execute(run) = &transition.decision {
+            if run.because == Because::AskedAgain || matches!(chosen, Move::BeginAgain { .. }) {
+                return asked_again_is_the_same(before, chosen, run, transition);
+            }
             the_promise(before, chosen, run, transition, setup)?;
         }
     }
@@ -84,10 +88,34 @@ fn the_promise(
     Ok(())
 }
 
+/// A begin that is made again gets the attempt that is running, unchanged, and nothing else ever.
+fn asked_again_is_the_same(
+    before: &World,
+    chosen: Move,
+    run: &Execute,
+    transition: &Transition,
+) -> Result<(), String> {
+    let (Some(record), Move::BeginAgain { attempt, .. }, Write::Put(draft)) =
+        (&before.record, chosen, &transition.write)
+    else {
+        return Err(format!("{chosen:?} was taken for a begin that is made again"));
+    };
+    let known = &before.attempts[attempt];
+    let same = run.because == Because::AskedAgain
+        && record.body.state.name() == StateName::Running
+        && run.token == record.body.token
+        && (run.attempt, run.downstream_key) == (record.body.attempts, known.key)
+        && draft.body == record.body
+        && draft.sent.at(before.now) == record.sent_at
+        && known.said == Said::Nothing;
+    if same { Ok(()) } else { Err(format!("a begin that was made again got {run:?}")) }
+}
+
 fn attempts_grow(before: &World, transition: &Transition) -> Result<(), String> {
     let Write::Put(draft) = &transition.write else { return Ok(()) };
     let had = before.record.as_ref().map_or(0, |r| r.body.attempts);
     let expected = match &transition.decision {
+        Decision::Execute(run) if run.because == Because::AskedAgain => had,
         Decision::Execute(run) => {
             if run.attempt != had + 1
                 || run.token != token(before.attempts.len())
@@ -171,7 +199,9 @@ fn older_attempts_change_nothing(
 }
 
 fn writes_are_logged(chosen: Move, transition: &Transition) -> Result<(), String> {
-    let unlogged = matches!(chosen, Move::Renew { .. } | Move::Expire);
+    let asked_again =
+        matches!(&transition.decision, Decision::Execute(run) if run.because == Because::AskedAgain);
+    let unlogged = asked_again || matches!(chosen, Move::Renew { .. } | Move::Expire);
     if transition.write != Write::Nothing && transition.events.is_empty() && !unlogged {
         return Err(format!("{chosen:?} changed the record without an event"));
     }
@@ -190,8 +220,11 @@ fn the_change_is_documented(before: &World, transition: &Transition) -> Result<(
     let starts = matches!(transition.decision, Decision::Execute(_));
     let fine = match (from, to) {
         (None, Running) => starts,
-        // Renewed without a start, or a lapsed owner's attempt in doubt.
-        (Some(Running), Running) => transition.decision == Decision::Renewed,
+        // Renewed without a start, or told again to the one who began it.
+        (Some(Running), Running) => match &transition.decision {
+            Decision::Execute(run) => run.because == Because::AskedAgain,
+            other => *other == Decision::Renewed,
+        },
         (Some(Running), InDoubt | Succeeded | Rejected) => !starts,
         (Some(InDoubt | Rejected | Succeeded), Running) => starts,
         (Some(InDoubt), Succeeded | Rejected) => !starts,

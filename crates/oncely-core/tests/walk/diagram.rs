@@ -72,6 +72,7 @@ fn name(record: Option<&Record>) -> &'static str {
 fn input(chosen: Move) -> &'static str {
     match chosen {
         Move::Begin { .. } => "begin",
+        Move::BeginAgain { .. } => "begin with the same token",
         Move::Complete { .. } => "complete",
         Move::Renew { .. } => "renew",
         Move::Probed { .. } => "probed",
@@ -92,6 +93,7 @@ fn decision(transition: &Transition) -> &'static str {
             Because::Harmless => "run (harmless)",
             Because::ProbedNotHappened => "run (probe found nothing)",
             Because::PersonChecked => "run (a person checked)",
+            Because::AskedAgain => "run (asked again)",
         },
         Decision::Conflict => "conflict",
         Decision::Wait => "wait",
@@ -110,6 +112,7 @@ fn decision(transition: &Transition) -> &'static str {
         Decision::Renewed => "renewed",
         Decision::Done => "done",
         Decision::Refused(_) => "refused",
+        Decision::TokenUsed => "the token is used",
         Decision::Keep => "keep",
     }
 }

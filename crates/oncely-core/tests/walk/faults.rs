@@ -3,7 +3,8 @@
 use oncely_core::machine::{Decision, Input, Transition, Write, step};
 use oncely_core::{Failure, Millis, Outcome, Record, Settled, State};
 
-use crate::world::{LEASE, REMEMBER, Step};
+use crate::setup::{LEASE, REMEMBER};
+use crate::world::Step;
 
 /// Every fault, by what it does.
 pub(crate) const FAULTS: &[(&str, Step)] = &[
@@ -17,6 +18,7 @@ pub(crate) const FAULTS: &[(&str, Step)] = &[
     ("attempt numbers start again", attempts_restart),
     ("a timeout means that nothing happened", unknown_is_rejected),
     ("a guessed intent ends while it is in doubt", doubt_is_a_new_generation),
+    ("the holder of a token may begin again although its attempt is in doubt", doubt_is_asked_again),
 ];
 
 /// The record as if its latest attempt had been rejected: the next call may run.
@@ -121,6 +123,21 @@ fn doubt_is_a_new_generation(record: Option<&Record>, input: &Input<'_>, now: Mi
         (Some(r), Input::Begin(_)) if now.since(r.changed_at) >= REMEMBER => {
             step(Some(&as_rejected(r)), input, now)
         }
+        _ => step(record, input, now),
+    }
+}
+
+fn doubt_is_asked_again(record: Option<&Record>, input: &Input<'_>, now: Millis) -> Transition {
+    match (record, input) {
+        (Some(r), Input::Begin(call)) if r.body.token == call.token => match &r.body.state {
+            State::InDoubt { owner, .. } => {
+                let mut running = r.clone();
+                running.changed_at = now;
+                running.body.state = State::Running { owner: owner.clone(), lease_ms: LEASE };
+                step(Some(&running), input, now)
+            }
+            _ => step(record, input, now),
+        },
         _ => step(record, input, now),
     }
 }

@@ -9,6 +9,7 @@
 mod check;
 mod diagram;
 mod faults;
+mod setup;
 mod world;
 
 use std::collections::{HashSet, VecDeque};
@@ -17,7 +18,8 @@ use oncely_core::machine::{Decision, step};
 use oncely_core::{Policy, WhenUnknown};
 
 use diagram::Diagram;
-use world::{FORWARDS, KeyKind, Move, Setup, Step, World, policy};
+use setup::{FORWARDS, KeyKind, Setup, policy};
+use world::{Move, Step, World};
 
 const KINDS: [KeyKind; 3] = [KeyKind::Explicit, KeyKind::Derived, KeyKind::DerivedInScope];
 

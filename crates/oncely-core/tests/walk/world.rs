@@ -1,21 +1,15 @@
 //! The abstract world of the walk: one record, the attempts that were started, and what each really did.
 
-use oncely_core::machine::{Begin, Checked, Decision, Finding, Input, Transition, Verdict, Write};
+use oncely_core::machine::{Because, Begin, Checked, Decision, Finding, Input, Transition, Verdict, Write};
 use oncely_core::{
-    AttemptToken, Digest, Doubt, DoubtCause, DownstreamKey, Effect, Failure, Fingerprint, IntentName, Key,
-    Liveness, Millis, Namespace, Outcome, Owner, Policy, Record, Retention, Scope, State, ToolName, Version,
-    WhenUnknown,
+    AttemptToken, Digest, Doubt, DoubtCause, DownstreamKey, Effect, Failure, Fingerprint, Liveness, Millis,
+    Outcome, Record, State, Version, WhenUnknown,
 };
+
+use crate::setup::{FORWARDS, REMEMBER, Setup};
 
 /// The machine, or one with a fault.
 pub(crate) type Step = fn(Option<&Record>, &Input<'_>, Millis) -> Transition;
-
-/// Durations that lie one tick apart, so that every order of their ends is walked.
-pub(crate) const LEASE: u64 = 1;
-pub(crate) const FORWARDS: u64 = 2;
-pub(crate) const REPEAT: u64 = 3;
-pub(crate) const REPLAY: u64 = 4;
-pub(crate) const REMEMBER: u64 = 5;
 
 /// What an attempt did to the world outside, whatever it said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +89,12 @@ pub(crate) enum Move {
     Crash {
         attempt: usize,
     },
+    /// The begin of the latest attempt is made again, with its token: the answer was lost.
+    BeginAgain {
+        policy: usize,
+        liveness: Liveness,
+        attempt: usize,
+    },
     /// Time passes.
     Tick {
         ms: u64,
@@ -106,50 +106,6 @@ pub(crate) enum Found {
     Happened,
     NotHappened,
     Unsure,
-}
-
-/// What stays the same during one walk.
-pub(crate) struct Setup {
-    pub(crate) name: IntentName,
-    pub(crate) policies: Vec<Policy>,
-    pub(crate) owner: Owner,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum KeyKind {
-    Explicit,
-    Derived,
-    DerivedInScope,
-}
-
-impl Setup {
-    pub(crate) fn new(kind: KeyKind, policies: Vec<Policy>) -> Self {
-        let name = IntentName {
-            namespace: Namespace::default(),
-            scope: if kind == KeyKind::DerivedInScope { Scope::parse("s").unwrap() } else { Scope::none() },
-            tool: ToolName::parse("t").unwrap(),
-            key: if kind == KeyKind::Explicit { Key::explicit("k").unwrap() } else { Key::derived(&[7; 32]) },
-        };
-        Self { name, policies, owner: Owner::default() }
-    }
-}
-
-/// A policy with the walk's durations.
-pub(crate) fn policy(
-    when_unknown: WhenUnknown,
-    idempotent: bool,
-    forwards_key_for_ms: Option<u64>,
-) -> Policy {
-    Policy {
-        when_unknown,
-        idempotent,
-        forwards_key_for_ms,
-        max_retries: 2,
-        retention: Retention { replay_for_ms: REPLAY, remember_for_ms: REMEMBER },
-        repeat_after_ms: REPEAT,
-        lease_ms: LEASE,
-        ..Policy::default()
-    }
 }
 
 pub(crate) fn token(attempt: usize) -> AttemptToken {
@@ -195,6 +151,12 @@ impl World {
             for &liveness in &liveness {
                 moves.push(Move::Begin { policy, same_payload: true, liveness, checked: false });
                 moves.push(Move::Begin { policy, same_payload: false, liveness, checked: false });
+                // One whose answer was lost has done and said nothing; one that keeps a used token is not so careful.
+                if let Some((attempt, running)) = self.latest()
+                    && (!running || self.attempts[attempt].is_untouched())
+                {
+                    moves.push(Move::BeginAgain { policy, liveness, attempt });
+                }
                 if not_happened {
                     moves.push(Move::Begin { policy, same_payload: true, liveness, checked: true });
                 }
@@ -237,6 +199,12 @@ impl World {
         moves
     }
 
+    /// The latest attempt that the record knows, and whether the record says that it runs.
+    fn latest(&self) -> Option<(usize, bool)> {
+        let body = &self.record.as_ref()?.body;
+        Some((usize::from(body.token.0[0]) - 1, matches!(body.state, State::Running { .. })))
+    }
+
     /// The attempt that a person looks at: the latest that the record knows.
     fn looked_at(&self) -> AttemptToken {
         self.record.as_ref().map_or(token(0), |record| record.body.token)
@@ -258,6 +226,9 @@ impl World {
         let input = match chosen {
             Move::Begin { policy, same_payload, liveness, checked } => {
                 Input::Begin(begin(policy, same_payload, liveness, checked))
+            }
+            Move::BeginAgain { policy, liveness, attempt } => {
+                Input::Begin(Begin { token: token(attempt), ..begin(policy, true, liveness, false) })
             }
             Move::Complete { attempt, said } => {
                 Input::Complete { token: token(attempt), outcome: outcome(said) }
@@ -321,7 +292,9 @@ impl World {
                 next.life += 1;
             }
         }
-        if let (Decision::Execute(run), Some(record)) = (&transition.decision, &next.record) {
+        if let (Decision::Execute(run), Some(record)) = (&transition.decision, &next.record)
+            && run.because != Because::AskedAgain
+        {
             next.attempts.push(Attempt {
                 life: next.life,
                 generation: record.body.generation,
@@ -382,6 +355,11 @@ impl World {
 }
 
 impl Attempt {
+    /// Nobody has begun to act on it.
+    fn is_untouched(&self) -> bool {
+        self.acting && self.fate == Fate::NotYet && self.said == Said::Nothing
+    }
+
     fn stop(&mut self) {
         self.acting = false;
         if self.fate == Fate::NotYet {

@@ -78,6 +78,14 @@ use self::problem::Lines;
 pub use self::problem::{PolicyFileError, Problem};
 pub use self::units::{format_duration, parse_duration, parse_exit_codes};
 
+/// How values of the file are read and problems noted: for doors that have tables of their own in it.
+pub mod reading {
+    pub use super::problem::{Lines, Problems, allowed, quote};
+    pub use super::values::{
+        Fault, Read, Value, boolean, duration, fault, integer, list, one_of, text, wrong_type,
+    };
+}
+
 /// The name under which a policy file is looked for.
 pub const FILE_NAME: &str = "oncely.toml";
 /// Largest policy file, in bytes.

@@ -66,18 +66,18 @@ impl std::error::Error for PolicyFileError {}
 
 /// Problems while they are being collected, placed by byte offset.
 #[derive(Debug, Default)]
-pub(super) struct Problems {
+pub struct Problems {
     found: Vec<(usize, String, String)>,
 }
 
 impl Problems {
     /// Notes a problem at a byte offset.
-    pub(super) fn add(&mut self, offset: usize, field: impl Into<String>, message: impl Into<String>) {
+    pub fn add(&mut self, offset: usize, field: impl Into<String>, message: impl Into<String>) {
         self.found.push((offset, field.into(), message.into()));
     }
 
     /// Nothing wrong, or the error that lists everything in file order.
-    pub(super) fn into_result(mut self, file: &str, text: &str) -> Result<(), PolicyFileError> {
+    pub fn into_result(mut self, file: &str, text: &str) -> Result<(), PolicyFileError> {
         if self.found.is_empty() {
             return Ok(());
         }
@@ -97,20 +97,20 @@ impl Problems {
 }
 
 /// Turns byte offsets into lines and columns.
-pub(super) struct Lines<'t> {
+pub struct Lines<'t> {
     text: &'t str,
     starts: Vec<usize>,
 }
 
 impl<'t> Lines<'t> {
     /// Finds where the lines of a text start.
-    pub(super) fn of(text: &'t str) -> Self {
+    pub fn of(text: &'t str) -> Self {
         let after_breaks = text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i + 1);
         Self { text, starts: std::iter::once(0).chain(after_breaks).collect() }
     }
 
     /// Line and column of a byte offset, both counted from 1.
-    pub(super) fn position(&self, offset: usize) -> (usize, usize) {
+    pub fn position(&self, offset: usize) -> (usize, usize) {
         let line = self.starts.partition_point(|start| *start <= offset).max(1);
         let start = self.starts[line - 1];
         let before = self.text.get(start..offset.min(self.text.len())).unwrap_or_default();
@@ -124,12 +124,12 @@ impl<'t> Lines<'t> {
 }
 
 /// The file's own text in a message: quoted, on one line, and short.
-pub(super) fn quote(text: &str) -> String {
+pub fn quote(text: &str) -> String {
     format!("{:?}", clip_to(text.to_owned(), QUOTE_BYTES_MAX))
 }
 
 /// "allowed: a, b, c", with a suggestion in front if one is close to what was written.
-pub(super) fn allowed(word: &str, words: &[&str]) -> String {
+pub fn allowed(word: &str, words: &[&str]) -> String {
     let list = words.join(", ");
     match nearest(word, words) {
         Some(near) => format!("did you mean {near}? allowed: {list}"),

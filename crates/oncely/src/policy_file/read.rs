@@ -11,7 +11,21 @@ use super::values::{self, Fault, Read, Value};
 use super::{Header, PolicyFile, TOOLS_MAX};
 
 /// The fields and tables at the top of the file.
-const TOP_FIELDS: [&str; 5] = ["store", "namespace", "strict", "defaults", "tool"];
+const TOP_FIELDS: [&str; 11] = [
+    "store",
+    "namespace",
+    "strict",
+    "defaults",
+    "tool",
+    "server",
+    "route",
+    "provider",
+    "admin",
+    "encryption",
+    "redact",
+];
+/// Those of them that `oncely serve` reads for itself.
+const OF_SERVE: [&str; 6] = ["server", "route", "provider", "admin", "encryption", "redact"];
 /// Longest tool name in the place of a problem, in bytes.
 const PLACE_BYTES_MAX: usize = 80;
 
@@ -75,6 +89,7 @@ fn top(root: &DeTable<'_>, problems: &mut Problems) -> (Header, Layer, Vec<Tool>
                 tools = read_tools(offset, table, problems);
                 Ok(())
             }
+            (name, _) if OF_SERVE.contains(&name) => Ok(()),
             ("defaults", None) => {
                 Err(vec![Fault { offset, message: "must be a table: [defaults]".to_owned() }])
             }

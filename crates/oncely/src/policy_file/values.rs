@@ -13,7 +13,7 @@ use super::problem::{allowed, quote};
 use super::units::{exit_range, no_unit, parse_duration, parse_exit_range};
 
 /// A TOML value with its place.
-pub(super) type Value<'i> = Spanned<DeValue<'i>>;
+pub type Value<'i> = Spanned<DeValue<'i>>;
 
 /// Longest unit of a cost, in bytes.
 const UNIT_BYTES_MAX: usize = 32;
@@ -22,22 +22,23 @@ const PLACEHOLDERS: [&str; 2] = ["{key}", "{downstream_key}"];
 
 /// What is wrong with a value, and where.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub struct Fault {
     /// Byte offset in the file.
-    pub(super) offset: usize,
+    pub offset: usize,
     /// What is wrong and what is allowed.
-    pub(super) message: String,
+    pub message: String,
 }
 
 /// A read value, or everything that is wrong with it.
-pub(super) type Read<T> = Result<T, Vec<Fault>>;
+pub type Read<T> = Result<T, Vec<Fault>>;
 
-fn fault<T>(at: &Value<'_>, message: impl Into<String>) -> Read<T> {
+/// Something is wrong with this value.
+pub fn fault<T>(at: &Value<'_>, message: impl Into<String>) -> Read<T> {
     Err(vec![Fault { offset: at.span().start, message: message.into() }])
 }
 
 /// "must be ..., not a string".
-fn wrong_type<T>(at: &Value<'_>, expected: &str) -> Read<T> {
+pub fn wrong_type<T>(at: &Value<'_>, expected: &str) -> Read<T> {
     fault(at, format!("must be {expected}, not {}", describe(at.get_ref())))
 }
 
@@ -54,7 +55,7 @@ fn describe(value: &DeValue<'_>) -> &'static str {
 }
 
 /// One of a few words.
-pub(super) fn one_of<T: Copy>(value: &Value<'_>, choices: &[(&str, T)]) -> Read<T> {
+pub fn one_of<T: Copy>(value: &Value<'_>, choices: &[(&str, T)]) -> Read<T> {
     let words: Vec<String> = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let Some(text) = value.get_ref().as_str() else {
@@ -70,7 +71,7 @@ pub(super) fn one_of<T: Copy>(value: &Value<'_>, choices: &[(&str, T)]) -> Read<
 }
 
 /// `true` or `false`.
-pub(super) fn boolean(value: &Value<'_>) -> Read<bool> {
+pub fn boolean(value: &Value<'_>) -> Read<bool> {
     match value.get_ref().as_bool() {
         Some(flag) => Ok(flag),
         None => wrong_type(value, "true or false"),
@@ -78,7 +79,7 @@ pub(super) fn boolean(value: &Value<'_>) -> Read<bool> {
 }
 
 /// A text that is not empty.
-pub(super) fn text(value: &Value<'_>) -> Read<String> {
+pub fn text(value: &Value<'_>) -> Read<String> {
     match value.get_ref().as_str() {
         Some("") => fault(value, "must not be empty"),
         Some(text) if text.contains('\0') => fault(value, "must not hold a NUL character"),
@@ -88,7 +89,7 @@ pub(super) fn text(value: &Value<'_>) -> Read<String> {
 }
 
 /// A duration with its unit, in milliseconds.
-pub(super) fn duration(value: &Value<'_>) -> Read<u64> {
+pub fn duration(value: &Value<'_>) -> Read<u64> {
     match value.get_ref() {
         DeValue::String(text) => parse_duration(text).or_else(|message| fault(value, message)),
         DeValue::Integer(number) => fault(value, no_unit(&number.to_string(), number.as_str())),
@@ -109,12 +110,13 @@ pub(super) fn retries(value: &Value<'_>) -> Read<u32> {
     }
 }
 
-fn integer(number: &DeInteger<'_>) -> Option<i64> {
+/// A whole number.
+pub fn integer(number: &DeInteger<'_>) -> Option<i64> {
     i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
 /// Reads every item of a list, and reports every bad one.
-fn list<T>(value: &Value<'_>, expected: &str, read: fn(&Value<'_>) -> Read<T>) -> Read<Vec<T>> {
+pub fn list<T>(value: &Value<'_>, expected: &str, read: fn(&Value<'_>) -> Read<T>) -> Read<Vec<T>> {
     let Some(items) = value.get_ref().as_array() else {
         return wrong_type(value, expected);
     };

@@ -1,0 +1,212 @@
+//! `oncely serve`: the gateway, in front of an API or between an agent and providers.
+
+mod admin;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use oncely::Oncely;
+use oncely::tower::Tenant;
+use oncely_doors::gateway::address::{Address, Speech};
+use oncely_doors::gateway::config::{GatewayConfig, RouteConfig};
+use oncely_doors::gateway::pattern::PathPattern;
+use oncely_doors::gateway::serve::{Listening, serve};
+use oncely_doors::gateway::{Gateway, acceptor, connector};
+use oncely_doors::providers::Providers;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::args::Global;
+use crate::context::Context;
+use crate::exit::{self, Failure};
+use crate::output;
+
+/// Serve HTTP: every guarded request runs once per key, and a retry gets the first answer.
+///
+/// Without a configuration: oncely serve --listen 127.0.0.1:7300 --upstream http://127.0.0.1:9000
+///
+/// Routes, tenants, providers and limits are in [server] and [[route]] of oncely.toml; see docs/serve.md. SIGTERM and
+/// SIGINT stop it: no more connections are accepted, and running requests are waited for.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Where requests come in [default: the configuration's, else 127.0.0.1:7300]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Where requests without a route of their own go: http://…, https://… or h2c://…
+    #[arg(long, value_name = "URL", value_parser = address)]
+    upstream: Option<Address>,
+    /// With --upstream: refuse guarded requests that carry no key
+    #[arg(long, requires = "upstream")]
+    require_key: bool,
+    /// With --upstream: there is one tenant only, so every caller can see the stored answers of every other
+    #[arg(long, requires = "upstream")]
+    one_tenant: bool,
+    #[command(flatten)]
+    admin: admin::AdminArgs,
+}
+
+fn address(text: &str) -> Result<Address, String> {
+    text.parse()
+}
+
+/// Runs the command until it is asked to stop.
+pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> {
+    let context = Context::load(global)?;
+    let mut config = configuration(&context)?;
+    if let Some(upstream) = &args.upstream {
+        config.routes.push(route_of(&context, &args, upstream.clone())?);
+    }
+    if config.routes.is_empty() {
+        return Err(Failure::usage(
+            "there is nothing to serve: neither --upstream URL nor a [[route]] in oncely.toml; nothing ran",
+        ));
+    }
+    let configured = config.admin.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
+    let admin = admin::open(&context, &args.admin, configured).await?;
+    let oncely = admin.oncely().clone();
+    config.redaction = admin.redaction().clone();
+    let gateway = Arc::new(gateway(&context, &config, &oncely)?);
+    let admin = admin.with_source(gateway.counters().clone());
+    let listening = Listening {
+        tls: tls(&context, &config)?,
+        connections_max: config.connections_max,
+        drain: config.drain,
+    };
+    let listen = args.listen.or(config.listen).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7300)));
+    let listener = TcpListener::bind(listen).await.map_err(|e| {
+        Failure::new(exit::PRECONDITION, "CANNOT_LISTEN", format!("{listen}: {e}; nothing ran"))
+    })?;
+    let bound = listener.local_addr().unwrap_or(listen);
+    let stop = stop_asked_for()?;
+    say_ready(global, &config, bound, admin.address());
+    // Answers until the gateway has ended: how a drain goes on is of interest.
+    let (done, drained) = tokio::sync::oneshot::channel::<()>();
+    let administered = tokio::spawn(admin.serve(async move {
+        let _ = drained.await;
+    }));
+    let mut told = stop.clone();
+    let open = serve(listener, gateway, listening, async move {
+        // An error would mean that nobody can ask any more.
+        let _ = told.wait_for(|stop| *stop).await;
+    })
+    .await;
+    let running = oncely.drain(config.drain).await;
+    let _ = done.send(());
+    // Its listener was checked before; if it failed all the same, the gateway has ended in order.
+    let _ = administered.await;
+    if open > 0 || running > 0 {
+        output::say(&format!(
+            "oncely: stopped after {} s with {open} connections and {running} requests still open; what they did is found in \
+             doubt by the next call",
+            config.drain.as_secs()
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `[server]` and `[[route]]` of the policy file, if there is one.
+fn configuration(context: &Context) -> Result<GatewayConfig, Failure> {
+    let Some(path) = &context.policy_path else { return Ok(GatewayConfig::default()) };
+    let name = path.display().to_string();
+    let bad = |e: &dyn std::fmt::Display| Failure::usage(format!("{e}\nnothing ran"));
+    let text = std::fs::read_to_string(path).map_err(|e| bad(&format!("{name} cannot be read: {e}")))?;
+    let providers =
+        Providers::builtin().clone().with_config(&text).map_err(|e| bad(&format!("{name}: {e}")))?;
+    GatewayConfig::parse(&text, &name, &context.policy, &providers).map_err(|e| bad(&e))
+}
+
+/// The route that `--upstream` stands for: everything that no other route takes.
+fn route_of(context: &Context, args: &ServeArgs, upstream: Address) -> Result<RouteConfig, Failure> {
+    let bad = |e: String| Failure::usage(format!("{e}; nothing ran"));
+    let mut route = PathPattern::parse("/**")
+        .and_then(|all| RouteConfig::new(all, upstream, &context.policy))
+        .map_err(bad)?;
+    route.policy.require_key |= args.require_key;
+    if args.one_tenant {
+        route.tenant = Tenant::One;
+    }
+    Ok(route)
+}
+
+fn gateway(context: &Context, config: &GatewayConfig, oncely: &Oncely) -> Result<Gateway, Failure> {
+    let needs_tls = config.routes.iter().any(|route| route.upstream.speech == Speech::Tls);
+    let roots = config.upstream_roots.as_deref().map(|file| beside(context, file));
+    let tls = needs_tls.then(|| connector(roots.as_deref())).transpose().map_err(|e| bad_tls(&e))?;
+    Ok(Gateway::new(config, oncely, &context.namespace, tls.as_ref()))
+}
+
+fn tls(context: &Context, config: &GatewayConfig) -> Result<Option<tokio_rustls::TlsAcceptor>, Failure> {
+    let files = config.tls.as_ref();
+    files
+        .map(|files| acceptor(&beside(context, &files.cert), &beside(context, &files.key)))
+        .transpose()
+        .map_err(|e| bad_tls(&e))
+}
+
+fn bad_tls(error: &dyn std::fmt::Display) -> Failure {
+    Failure::usage(format!("{error}; nothing ran"))
+}
+
+/// Files are named as seen from the configuration.
+fn beside(context: &Context, file: &Path) -> std::path::PathBuf {
+    let directory = context.policy_path.as_deref().and_then(Path::parent);
+    directory.map_or_else(|| file.to_owned(), |directory| directory.join(file))
+}
+
+/// Turns true when a signal asks for a stop. A second one ends the process at once.
+fn stop_asked_for() -> Result<watch::Receiver<bool>, Failure> {
+    let handler =
+        |kind| signal(kind).map_err(|e| Failure::internal(format!("signals cannot be handled: {e}")));
+    let (mut terminate, mut interrupt) =
+        (handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?);
+    let (sender, receiver) = watch::channel(false);
+    tokio::spawn(async move {
+        for asked in 0.. {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if asked > 0 {
+                std::process::exit(i32::from(exit::UNKNOWN));
+            }
+            // Whoever listened may be done.
+            let _ = sender.send(true);
+        }
+    });
+    Ok(receiver)
+}
+
+/// Says where it listens, and what should be thought about.
+fn say_ready(global: &Global, config: &GatewayConfig, bound: SocketAddr, admin: Option<SocketAddr>) {
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    for (route, name) in config.routes.iter().filter_map(|route| match &route.tenant {
+        Tenant::Header(name) => Some((route, name)),
+        _ => None,
+    }) {
+        output::say(&format!(
+            "oncely: the route {} believes the header {name}: whoever can set it gets that tenant's stored answers",
+            route.pattern.as_str()
+        ));
+    }
+    for route in config.routes.iter().filter(|route| route.tenant == Tenant::One) {
+        output::say(&format!(
+            "oncely: the route {} has one tenant: every caller can see the stored answers of every other",
+            route.pattern.as_str()
+        ));
+    }
+    if output::wants_json(global.json) {
+        let admin = admin.map(|admin| format!("http://{admin}"));
+        output::print_json(
+            &serde_json::json!({ "listening": format!("{scheme}://{bound}"), "admin": admin }),
+        );
+    } else {
+        output::print(&format!("listening on {scheme}://{bound}"));
+        if let Some(admin) = admin {
+            output::print(&format!("admin API on http://{admin}"));
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Everything that breaks between a request and its answer: upstreams, clients, the ledger.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Resource, Rlimit};
+
+use crate::client;
+use crate::gateway::{self, Gateway, order, records};
+use crate::upstream::Upstream;
+
+fn bench() -> (tempfile::TempDir, Upstream, Gateway) {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = Gateway::start(home.path(), &upstream, "timeout = \"20s\"");
+    (home, upstream, gateway)
+}
+
+#[test]
+fn an_answer_that_is_lost_cut_short_or_reset_is_a_doubt_that_a_person_can_settle() {
+    let (home, upstream, gateway) = bench();
+    for (at, act) in ["reset", "cut"].into_iter().enumerate() {
+        let first = gateway.order(act, act);
+        first.expect_code(502, "outcome_unknown");
+        assert_eq!(first.json()["retryable"], false);
+        let retry = gateway.order(act, "");
+        retry.expect_code(409, "outcome_unknown");
+        let record = retry.json()["record"].as_str().unwrap().to_owned();
+        assert_eq!(first.header("idempotency-record"), Some(record.as_str()));
+        let settled = gateway::oncely(home.path())
+            .args(["resolve", &record[..12], "--succeeded", "--yes"])
+            .output()
+            .unwrap();
+        assert!(settled.status.success(), "{}", String::from_utf8_lossy(&settled.stderr));
+        let replay = gateway.order(act, "");
+        assert_eq!((replay.status, replay.header("idempotent-replayed")), (200, Some("true")));
+        assert_eq!(upstream.total(), at as u32 + 1, "{act}");
+    }
+}
+
+#[test]
+fn a_service_that_cannot_be_reached_proves_that_nothing_happened() {
+    let home = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    drop(taken);
+    let config =
+        format!("[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/**\"\nupstream = \"http://{address}\"");
+    let gateway = Gateway::start_with(home.path(), &config);
+    let refused = gateway.order("k", "");
+    refused.expect_code(502, "upstream_unreachable");
+    assert_eq!(refused.json()["retryable"], true);
+    assert_eq!(refused.header("idempotency-outcome"), Some("rejected"));
+    // Then it comes up.
+    let listener = TcpListener::bind(address).unwrap();
+    let service = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut head = [0; 4096];
+        let _ = stream.read(&mut head).unwrap();
+        stream.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\nok").unwrap();
+    });
+    let answer = gateway.order("k", "");
+    assert_eq!((answer.status, answer.text().as_str()), (201, "ok"));
+    service.join().unwrap();
+}
+
+#[test]
+fn a_service_that_does_not_answer_in_time_leaves_a_doubt() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = Gateway::start(home.path(), &upstream, "timeout = \"100ms\"");
+    gateway.order("k", "hold never").expect_code(504, "outcome_unknown");
+    gateway.order("k", "").expect_code(409, "outcome_unknown");
+    assert_eq!(upstream.total(), 1);
+}
+
+#[test]
+fn a_connection_that_the_service_closes_after_an_answer_never_causes_a_second_effect() {
+    let (_home, upstream, gateway) = bench();
+    for number in 0..100 {
+        let key = format!("k{number}");
+        let answer = gateway.order(&key, "close-after");
+        // A request that meets the closing connection may have arrived, for all that can be known.
+        assert!(matches!(answer.status, 201 | 502), "{answer:?}");
+        if answer.status == 502 {
+            gateway.order(&key, "").expect_code(409, "outcome_unknown");
+        }
+    }
+    assert!(upstream.effects().values().all(|count| *count == 1), "{:?}", upstream.effects());
+}
+
+#[test]
+fn connections_to_the_service_are_kept_and_reused() {
+    let (_home, upstream, gateway) = bench();
+    for number in 0..20 {
+        assert_eq!(gateway.order(&format!("k{number}"), "").status, 201);
+        assert_eq!(gateway.send(&client::request("GET", "/", &[], "")).status, 200);
+    }
+    assert!(upstream.connections() <= 2, "{} connections", upstream.connections());
+}
+
+#[test]
+fn many_clients_at_once_need_no_more_connections_than_there_are_of_them() {
+    const CLIENTS: u32 = 16;
+    let (_home, upstream, gateway) = bench();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let to = gateway.address;
+            std::thread::spawn(move || {
+                let get = client::request("GET", "/", &[], "");
+                let mut stream = client::open(to, &get);
+                for number in 0..50 {
+                    assert_eq!(client::read_answer(&mut stream).unwrap().status, 200);
+                    stream.write_all(order(&format!("c{client}n{number}"), "").as_bytes()).unwrap();
+                    assert_eq!(client::read_answer(&mut stream).unwrap().status, 201);
+                    stream.write_all(get.as_bytes()).unwrap();
+                }
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert_eq!(upstream.total(), CLIENTS * 50);
+    assert!(upstream.effects().values().all(|count| *count == 1));
+    assert!(upstream.connections() <= 2 * CLIENTS, "{} connections", upstream.connections());
+}
+
+#[test]
+fn a_client_that_hangs_up_does_not_cancel_and_its_retry_gets_the_real_answer() {
+    let (_home, upstream, gateway) = bench();
+    let client = client::open(gateway.address, &order("k", "hold go"));
+    upstream.wait_for_total(1);
+    drop(client);
+    let mut retry = client::open(gateway.address, &order("k", "hold go"));
+    upstream.release("go");
+    let answer = client::read_answer(&mut retry).unwrap();
+    assert_eq!((answer.status, answer.text().as_str()), (201, "{\"order\":1}"));
+    assert_eq!(answer.header("idempotent-replayed"), Some("true"));
+    assert_eq!(upstream.total(), 1);
+}
+
+#[test]
+fn a_request_that_breaks_off_leaves_nothing_behind() {
+    let (home, upstream, gateway) = bench();
+    let mut broken = client::open(
+        gateway.address,
+        "POST /orders HTTP/1.1\r\nhost: shop\r\nidempotency-key: k\r\ncontent-length: 100\r\n\r\nonly this",
+    );
+    broken.shutdown(std::net::Shutdown::Write).unwrap();
+    let _ = broken.read(&mut [0; 1024]);
+    assert_eq!(upstream.total(), 0);
+    assert_eq!(records(home.path()).len(), 0);
+    assert_eq!(gateway.order("k", "").status, 201);
+}
+
+/// A gateway that lives on when its files may not grow: the signal for that is ignored from before it starts.
+fn start_unlimited(home: &std::path::Path, upstream: &Upstream) -> Gateway {
+    let config = format!(
+        "[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/**\"\nupstream = \"{}\"\ntool = \"t\"\n[tool.t]\nwait_for = \"1s\"",
+        upstream.url()
+    );
+    let file = gateway::write_config(home, &config);
+    let inner = gateway::command(home, &file);
+    let mut outer = Command::new("sh");
+    outer.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]).arg(inner.get_program()).args(inner.get_args());
+    outer.env_clear().env("HOME", home).env("PATH", "/usr/bin:/bin").current_dir(home).process_group(0);
+    Gateway::of(outer)
+}
+
+fn limit_files(gateway: &Gateway, bytes: Option<u64>) {
+    let pid = Pid::from_raw(gateway.child.id().cast_signed()).unwrap();
+    let limit = Rlimit { current: bytes, maximum: None };
+    rustix::process::prlimit(Some(pid), Resource::Fsize, limit).unwrap();
+}
+
+#[test]
+fn a_ledger_that_is_lost_before_the_effect_lets_nothing_run() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = start_unlimited(home.path(), &upstream);
+    assert_eq!(gateway.order("before", "").status, 201);
+    limit_files(&gateway, Some(0));
+    let refused = gateway.order("k", "");
+    refused.expect_code(503, "store_unavailable");
+    assert_eq!(refused.json()["retryable"], true);
+    assert_eq!(upstream.total(), 1);
+    limit_files(&gateway, None);
+    assert_eq!(gateway.order("k", "").status, 201);
+    assert_eq!(upstream.total(), 2);
+}
+
+#[test]
+fn a_ledger_that_is_lost_after_the_effect_costs_a_warning_and_never_a_second_effect() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = start_unlimited(home.path(), &upstream);
+    let mut first = client::open(gateway.address, &order("k", "hold go"));
+    upstream.wait_for_total(1);
+    limit_files(&gateway, Some(0));
+    upstream.release("go");
+    let answer = client::read_answer(&mut first).unwrap();
+    assert_eq!(answer.status, 201);
+    assert!(answer.header("idempotency-warning").unwrap().starts_with("unrecorded"), "{answer:?}");
+    let meanwhile = gateway.order("k", "");
+    assert_ne!(meanwhile.status, 201, "{meanwhile:?}");
+    assert_eq!(upstream.total(), 1);
+    limit_files(&gateway, None);
+    // It is tried on in the background, at growing intervals.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let replay = loop {
+        let answer = gateway.order("k", "");
+        if answer.status == 201 || Instant::now() > deadline {
+            break answer;
+        }
+    };
+    assert_eq!((replay.status, replay.header("idempotent-replayed")), (201, Some("true")));
+    assert_eq!(upstream.total(), 1);
+}

@@ -1,0 +1,16 @@
+//! The HTTP door, driven through a real `oncely serve` process against an upstream that counts effects outside of it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "a random test prints its seed")]
+
+mod client;
+mod faults;
+mod gateway;
+mod hygiene;
+mod kills;
+mod parallel;
+mod passing;
+mod providers;
+mod scenarios;
+mod starting;
+mod upstream;

@@ -1,0 +1,153 @@
+//! What passes through, and what streams: events, WebSockets, long answers, HTTP/2, TLS.
+
+use std::io::{Read, Write};
+
+use crate::client::{self, read_answer, read_chunk};
+use crate::gateway::{Gateway, records};
+use crate::upstream::Upstream;
+
+fn bench() -> (tempfile::TempDir, Upstream, Gateway) {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = Gateway::start(home.path(), &upstream, "");
+    (home, upstream, gateway)
+}
+
+/// Reads a head byte by byte, so that nothing of the body is taken.
+fn read_head(stream: &mut impl Read) -> String {
+    let mut head = Vec::new();
+    let mut byte = [0; 1];
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+#[test]
+fn events_arrive_one_by_one_on_every_kind_of_route_and_a_guarded_stream_is_replayed_whole() {
+    let (_home, upstream, gateway) = bench();
+    for (method, headers) in [("GET", vec![]), ("POST", vec![("idempotency-key", "k")])] {
+        let act = format!("events {method}");
+        let mut headers = headers;
+        headers.push(("x-act", act.as_str()));
+        let request = client::request(method, "/events", &headers, "");
+        let mut stream = client::open(gateway.address, &request);
+        assert!(read_head(&mut stream).starts_with("HTTP/1.1 200"));
+        // The second event is not sent before the first has been seen.
+        assert_eq!(read_chunk(&mut stream).unwrap().unwrap(), b"data: one\n\n", "{method}");
+        upstream.release(method);
+        assert_eq!(read_chunk(&mut stream).unwrap().unwrap(), b"data: two\n\n");
+        assert_eq!(read_chunk(&mut stream), Some(None));
+    }
+    let replay = gateway.send(&client::request("POST", "/events", &[("idempotency-key", "k")], ""));
+    assert_eq!((replay.status, replay.text().as_str()), (200, "data: one\n\ndata: two\n\n"));
+    assert_eq!(replay.header("idempotent-replayed"), Some("true"));
+    assert_eq!(upstream.total(), 1);
+}
+
+#[test]
+fn a_websocket_passes_through() {
+    let (_home, _upstream, gateway) = bench();
+    let headers = [("connection", "Upgrade"), ("upgrade", "websocket"), ("x-act", "websocket")];
+    let mut stream = client::open(gateway.address, &client::request("GET", "/socket", &headers, ""));
+    let head = read_head(&mut stream);
+    assert!(head.starts_with("HTTP/1.1 101") && head.contains("upgrade: websocket"), "{head}");
+    for text in ["hello", "there"] {
+        stream.write_all(text.as_bytes()).unwrap();
+        let mut echo = vec![0; text.len()];
+        stream.read_exact(&mut echo).unwrap();
+        assert_eq!(String::from_utf8(echo).unwrap(), text.to_uppercase());
+    }
+}
+
+#[test]
+fn an_answer_too_long_to_keep_streams_on_and_is_remembered_without_its_result() {
+    let (home, upstream, gateway) = bench();
+    let length = 3 * 1024 * 1024;
+    let first = gateway.order("k", &format!("big {length}"));
+    assert_eq!((first.status, first.body.len()), (201, length));
+    let retry = gateway.order("k", "");
+    assert_eq!((retry.status, retry.header("idempotent-replayed")), (200, Some("true")));
+    assert_eq!((retry.json()["effect"].as_str(), retry.json()["ok"].as_bool()), (Some("noop"), Some(true)));
+    assert!(retry.text().contains("its answer is not kept"), "{}", retry.text());
+    assert_eq!(upstream.total(), 1);
+    assert_eq!(records(home.path())[0]["state"], "succeeded");
+}
+
+#[test]
+fn bodies_of_any_length_pass_through_unguarded() {
+    let (_home, upstream, gateway) = bench();
+    let body = "z".repeat(20 * 1024 * 1024);
+    let answer = gateway.send(&client::request("PUT", "/upload", &[], &body));
+    assert_eq!(answer.status, 201);
+    assert_eq!(upstream.effects().keys().next().unwrap().len(), "/upload ".len() + body.len());
+}
+
+#[test]
+fn http2_is_spoken_on_both_sides_without_tls() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let config = format!(
+        "[server]\nadmin = \"127.0.0.1:0\"\n[[route]]\nmatch = \"/**\"\nupstream = \"{}\"\n",
+        upstream.url()
+    );
+    let inner = Gateway::start_with(home.path(), &config);
+    let outer_home = tempfile::tempdir().unwrap();
+    let config = format!(
+        "[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/**\"\nupstream = \"h2c://{}\"\n",
+        inner.address
+    );
+    let outer = Gateway::start_with(outer_home.path(), &config);
+    check_chain(&outer, &inner, &upstream);
+    assert_eq!(records(home.path()).len(), 1);
+    assert_eq!(records(outer_home.path()).len(), 1);
+}
+
+#[test]
+fn tls_is_spoken_on_both_sides() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(home.path().join("cert.pem"), certified.cert.pem()).unwrap();
+    std::fs::write(home.path().join("key.pem"), certified.signing_key.serialize_pem()).unwrap();
+    let config = format!(
+        "[server]\nadmin = \"127.0.0.1:0\"\ntls = {{ cert = \"cert.pem\", key = \"key.pem\" }}\n[[route]]\nmatch = \
+         \"/**\"\nupstream = \"{}\"\n",
+        upstream.url()
+    );
+    let inner = Gateway::start_with(home.path(), &config);
+    let outer_home = tempfile::tempdir().unwrap();
+    let config = format!(
+        "[server]\nadmin = \"off\"\nupstream_roots = \"{}\"\n[[route]]\nmatch = \"/**\"\nupstream = \
+         \"https://localhost:{}\"\n",
+        home.path().join("cert.pem").display(),
+        inner.address.port()
+    );
+    let outer = Gateway::start_with(outer_home.path(), &config);
+    check_chain(&outer, &inner, &upstream);
+    assert!(upstream.heads()[0].contains("x-forwarded-proto: https"), "{}", upstream.heads()[0]);
+
+    // A gateway that does not trust the certificate sends nothing.
+    let wary_home = tempfile::tempdir().unwrap();
+    let config =
+        config.lines().filter(|line| !line.starts_with("upstream_roots")).collect::<Vec<_>>().join("\n");
+    let roots = rcgen::generate_simple_self_signed(vec!["other".to_owned()]).unwrap();
+    std::fs::write(wary_home.path().join("other.pem"), roots.cert.pem()).unwrap();
+    let config = config.replace("[server]", "[server]\nupstream_roots = \"other.pem\"");
+    let wary = Gateway::start_with(wary_home.path(), &config);
+    wary.order("w", "").expect_code(502, "upstream_unreachable");
+    assert_eq!(upstream.total(), 1);
+}
+
+/// One order through two gateways, retried; and many requests at once on the one connection between them.
+fn check_chain(outer: &Gateway, inner: &Gateway, upstream: &Upstream) {
+    let first = outer.order("k", "");
+    assert_eq!((first.status, first.text().as_str()), (201, "{\"order\":1}"));
+    assert_eq!(outer.order("k", "").header("idempotent-replayed"), Some("true"));
+    assert_eq!(upstream.total(), 1);
+    let mut streams: Vec<_> =
+        (0..50).map(|_| client::open(outer.address, &client::request("GET", "/many", &[], ""))).collect();
+    for stream in &mut streams {
+        assert_eq!(read_answer(stream).unwrap().status, 200);
+    }
+    // Only HTTP/2 has room for so many requests on so few connections.
+    assert!(inner.connections() <= 2, "{} connections", inner.connections());
+}

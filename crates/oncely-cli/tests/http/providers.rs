@@ -1,0 +1,134 @@
+//! Routes to providers: the right key in the right place, and answers read as the provider means them.
+
+use crate::client;
+use crate::gateway::Gateway;
+use crate::upstream::Upstream;
+
+fn start(home: &std::path::Path, upstream: &Upstream, provider: &str) -> Gateway {
+    let config = format!(
+        "[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/{provider}/**\"\nupstream = \"{}\"\nprovider = \"{provider}\"\n",
+        upstream.url()
+    );
+    Gateway::start_with(home, &config)
+}
+
+fn key_of(head: &str) -> String {
+    let line = head.lines().find(|line| line.to_ascii_lowercase().starts_with("idempotency-key: "));
+    line.unwrap_or_else(|| panic!("no key in {head}")).split_once(": ").unwrap().1.to_owned()
+}
+
+#[test]
+fn a_header_provider_gets_our_key_and_a_retry_after_a_doubt_carries_the_same() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = start(home.path(), &upstream, "stripe");
+    let send = |act: &str| {
+        let headers = [("idempotency-key", "order-42"), ("authorization", "Bearer sk"), ("x-act", act)];
+        gateway.send(&client::post("/stripe/v1/charges", &headers, "{\"amount\":1}"))
+    };
+    // Nothing is known after a 500; Stripe de-duplicates by our key, so that a retry is harmless.
+    assert_eq!(send("status 500").header("idempotency-outcome"), Some("unknown"));
+    assert_eq!(
+        send("say 409 {\"error\":{\"code\":\"idempotency_key_in_use\"}}").header("idempotency-outcome"),
+        Some("unknown")
+    );
+    assert_eq!(send("").status, 201);
+    assert_eq!(send("").header("idempotent-replayed"), Some("true"));
+    let heads = upstream.heads();
+    assert_eq!(heads.len(), 3);
+    let keys: Vec<String> = heads.iter().map(|head| key_of(head)).collect();
+    assert!(keys[0].len() == 36 && keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+    assert!(heads[0].starts_with("POST /v1/charges "), "{}", heads[0]);
+    assert!(!heads[0].contains("x-forwarded") && !heads[0].contains("order-42"), "{}", heads[0]);
+}
+
+#[test]
+fn a_certain_rejection_gets_a_new_key() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = start(home.path(), &upstream, "stripe");
+    for act in ["refuse 400", ""] {
+        gateway.send(&client::post("/stripe/v1/charges", &[("idempotency-key", "k"), ("x-act", act)], "{}"));
+    }
+    let heads = upstream.heads();
+    assert_ne!(key_of(&heads[0]), key_of(&heads[1]));
+}
+
+#[test]
+fn a_method_that_the_provider_gives_no_key_for_is_not_retried() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let config = format!(
+        "[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/stripe/**\"\nupstream = \"{}\"\nprovider = \
+         \"stripe\"\nmethods = [\"POST\", \"PATCH\"]\n",
+        upstream.url()
+    );
+    let gateway = Gateway::start_with(home.path(), &config);
+    let send = |act: &str| {
+        gateway.send(&client::request(
+            "PATCH",
+            "/stripe/x",
+            &[("idempotency-key", "k"), ("x-act", act)],
+            "{}",
+        ))
+    };
+    assert_eq!(send("status 500").status, 500);
+    send("").expect_code(409, "outcome_unknown");
+    assert_eq!(upstream.total(), 1);
+}
+
+#[test]
+fn a_body_provider_gets_our_key_in_its_field() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = start(home.path(), &upstream, "square");
+    let body = "{\"amount\": 12345678901234567890, \"idempotency_key\": \"made-up\"}";
+    assert_eq!(
+        gateway.send(&client::post("/square/v2/payments", &[("idempotency-key", "k")], body)).status,
+        201
+    );
+    let effect = upstream.effects().keys().next().unwrap().clone();
+    let (path, sent) = effect.split_once(' ').unwrap();
+    assert_eq!(path, "/v2/payments");
+    assert!(sent.contains("12345678901234567890") && !sent.contains("made-up"), "{sent}");
+    let sent: serde_json::Value = serde_json::from_str(sent).unwrap();
+    assert_eq!(sent["idempotency_key"].as_str().unwrap().len(), 36);
+}
+
+#[test]
+fn a_key_in_the_place_of_the_provider_names_the_intent() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = start(home.path(), &upstream, "square");
+    let send = |key: &str| {
+        let body = format!("{{\"amount\": 1, \"idempotency_key\": \"{key}\"}}");
+        gateway.send(&client::post("/square/v2/payments", &[("authorization", "Bearer a")], &body))
+    };
+    // Two payments of one amount are two intents, and each of them is made once.
+    for (key, replayed) in [("p1", None), ("p2", None), ("p1", Some("true"))] {
+        let answer = send(key);
+        assert_eq!((answer.status, answer.header("idempotent-replayed")), (201, replayed), "{key}");
+        assert_eq!(answer.header("idempotency-key"), Some(key), "it is explicit, and has no window");
+    }
+    assert_eq!(upstream.total(), 2);
+
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = start(home.path(), &upstream, "paypal");
+    let send = |key: &str| {
+        let headers = [("authorization", "Bearer a"), ("paypal-request-id", key)];
+        gateway.send(&client::post("/paypal/v2/payments", &headers, "{}"))
+    };
+    for (key, replayed) in [("p1", None), ("p2", None), ("p1", Some("true"))] {
+        assert_eq!(send(key).header("idempotent-replayed"), replayed, "{key}");
+    }
+    assert_eq!(upstream.total(), 2);
+    assert!(upstream.heads().iter().all(|head| !head.contains(": p1") && !head.contains(": p2")));
+}
+
+#[test]
+fn another_account_of_the_provider_is_another_request() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = start(home.path(), &upstream, "stripe");
+    let send = |account: &str| {
+        let headers = [("authorization", "Bearer a"), ("stripe-account", account)];
+        gateway.send(&client::post("/stripe/v1/charges", &headers, "{}"))
+    };
+    assert_eq!(send("acct_1").status, 201);
+    assert_eq!(send("acct_2").header("idempotent-replayed"), None);
+    assert_eq!(upstream.total(), 2);
+}

@@ -1,0 +1,121 @@
+//! How it starts and how it stops.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use nix::sys::signal::Signal;
+
+use crate::client;
+use crate::gateway::{self, Gateway, order, records};
+use crate::upstream::Upstream;
+
+fn failing(home: &std::path::Path, config: &str) -> (i32, String) {
+    let file = gateway::write_config(home, config);
+    let output = gateway::command(home, &file).output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn it_needs_no_configuration() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let mut command = gateway::oncely(home.path());
+    command.args(["serve", "--listen", "127.0.0.1:0", "--admin", "off", "--upstream", &upstream.url()]);
+    let gateway = Gateway::of(command);
+    assert_eq!(gateway.order("k", "").status, 201);
+    assert_eq!(gateway.order("k", "").header("idempotent-replayed"), Some("true"));
+    assert_eq!(gateway.send(&client::request("GET", "/", &[], "")).status, 200);
+}
+
+#[test]
+fn a_bad_start_says_what_is_wrong_and_where() {
+    let home = tempfile::tempdir().unwrap();
+    let (code, said) = failing(home.path(), "");
+    assert_eq!(code, 2);
+    assert!(said.contains("neither --upstream URL nor a [[route]]"), "{said}");
+    let (code, said) =
+        failing(home.path(), "[[route]]\nmatch = \"/**\"\nupstream = \"http://a\"\nmethod = [\"POST\"]\n");
+    assert_eq!(code, 2);
+    assert!(
+        said.contains("oncely.toml:4:1: route[0]: unknown field \"method\"; did you mean methods?"),
+        "{said}"
+    );
+    let route = "[[route]]\nmatch = \"/**\"\nupstream = \"http://a\"\n";
+    let (code, said) =
+        failing(home.path(), &format!("[server]\ntls = {{ cert = \"no\", key = \"no\" }}\n{route}"));
+    assert_eq!(code, 2);
+    assert!(said.contains("no certificate could be read"), "{said}");
+}
+
+#[test]
+fn one_tenant_is_warned_about() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let config = format!(
+        "[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/**\"\nupstream = \"{}\"\ntenant = \"none\"\n",
+        upstream.url()
+    );
+    let file = gateway::write_config(home.path(), &config);
+    let mut command = gateway::command(home.path(), &file);
+    command.stderr(Stdio::piped());
+    let mut gateway = Gateway::of(command);
+    // Without a key and a credential, two equal requests of anybody are one intent here.
+    let request = client::post("/orders", &[], "{}");
+    assert_eq!(gateway.send(&request).status, 201);
+    assert_eq!(gateway.send(&request).header("idempotent-replayed"), Some("true"));
+    let mut stderr = gateway.child.stderr.take().unwrap();
+    drop(gateway);
+    let mut said = String::new();
+    stderr.read_to_string(&mut said).unwrap();
+    assert!(said.contains("every caller can see the stored answers of every other"), "{said}");
+}
+
+#[test]
+fn a_stop_accepts_no_more_and_lets_running_requests_end() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let mut gateway = Gateway::start(home.path(), &upstream, "");
+    let mut running = client::open(gateway.address, &order("k", "hold go"));
+    upstream.wait_for_total(1);
+    gateway.signal(Signal::SIGTERM);
+    // It has heard when it no longer listens.
+    while std::net::TcpStream::connect(gateway.address).is_ok() {
+        std::thread::yield_now();
+    }
+    upstream.release("go");
+    assert_eq!(client::read_answer(&mut running).unwrap().status, 201);
+    assert_eq!(gateway.child.wait().unwrap().code(), Some(0));
+    let records = records(home.path());
+    assert_eq!((records.len(), records[0]["state"].as_str()), (1, Some("succeeded")));
+}
+
+#[test]
+fn a_stop_does_not_wait_for_ever_and_what_was_running_is_in_doubt() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let config = format!(
+        "[server]\nadmin = \"off\"\ndrain = \"100ms\"\n[[route]]\nmatch = \"/**\"\nupstream = \"{}\"\n",
+        upstream.url()
+    );
+    let mut gateway = Gateway::start_with(home.path(), &config);
+    let _running = client::open(gateway.address, &order("k", "hold never"));
+    upstream.wait_for_total(1);
+    gateway.signal(Signal::SIGTERM);
+    assert_eq!(gateway.child.wait().unwrap().code(), Some(0));
+    let gateway = Gateway::start_with(home.path(), &config);
+    gateway.order("k", "").expect_code(409, "outcome_unknown");
+    assert_eq!(upstream.total(), 1);
+}
+
+#[test]
+fn secrets_of_requests_do_not_reach_the_ledger() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = Gateway::start(home.path(), &upstream, "");
+    let headers = [("authorization", "Bearer very-secret-token"), ("cookie", "session=very-secret-cookie")];
+    assert_eq!(
+        gateway.send(&client::post("/orders", &headers, "{\"card\":\"very-secret-card\"}")).status,
+        201
+    );
+    gateway.kill();
+    for entry in std::fs::read_dir(home.path()).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        assert!(!bytes.windows(11).any(|window| window == b"very-secret"));
+        assert!(!bytes.windows(14).any(|window| window == b"session=secret"), "nor a cookie of the answer");
+    }
+}

@@ -1,0 +1,153 @@
+//! Health, counters, settings and housekeeping.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use axum::body::Body;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response, StatusCode};
+use oncely::Purged;
+use oncely::policy_file::ToolPolicy;
+use oncely_core::{IntentId, Kind, Matching, Namespace, ToolName};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::metrics;
+use super::problem::Problem;
+use super::routes::{Ask, OPENAPI, json_of};
+use crate::stats::Stats;
+
+/// How long the ledger may take to prove that it can be read.
+const READY_PATIENCE: Duration = Duration::from_secs(2);
+/// How long one purge goes on before it says that there is more.
+const PURGE_PATIENCE: Duration = Duration::from_secs(20);
+
+/// `GET /healthz`: the process answers.
+pub(super) async fn healthz(ask: Ask) -> Result<Response<Body>, Problem> {
+    ask.query.finish()?;
+    json_of(StatusCode::OK, &json!({ "status": "ok" }))
+}
+
+/// `GET /readyz`: the ledger can be read, and whoever writes it answers.
+pub(super) async fn readyz(ask: Ask) -> Result<Response<Body>, Problem> {
+    ask.query.finish()?;
+    let store = ask.state.oncely.store();
+    let usable = async {
+        store.load(IntentId([0; 32])).await?;
+        store.flush().await
+    };
+    match tokio::time::timeout(READY_PATIENCE, usable).await {
+        Ok(Ok(())) => json_of(StatusCode::OK, &json!({ "status": "ready" })),
+        // Open to everybody, so it does not say why.
+        Ok(Err(_)) | Err(_) => {
+            let detail = "the ledger cannot be used; nothing runs until it can";
+            Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", detail).retryable())
+        }
+    }
+}
+
+/// `GET /openapi.json`
+pub(super) async fn openapi(ask: Ask) -> Result<Response<Body>, Problem> {
+    ask.query.finish()?;
+    Ok(with_type(OPENAPI.to_owned(), "application/json"))
+}
+
+/// `GET /metrics`
+pub(super) async fn metrics(ask: Ask) -> Result<Response<Body>, Problem> {
+    ask.query.finish()?;
+    let text = metrics::render(&ask.state).await?;
+    Ok(with_type(text, "text/plain; version=0.0.4; charset=utf-8"))
+}
+
+fn with_type(text: String, content_type: &'static str) -> Response<Body> {
+    let mut response = Response::new(Body::from(text));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// `GET /v1/stats`
+pub(super) async fn stats(mut ask: Ask) -> Result<Response<Body>, Problem> {
+    let namespace = ask.query.text("namespace")?.map(|name| Namespace::parse(&name)).transpose();
+    let namespace = namespace.map_err(|error| Problem::bad_request(error.to_string()))?;
+    ask.query.finish()?;
+    let store = &**ask.state.oncely.store();
+    let stats = Stats::gather(store, &ask.state.policy, namespace.as_ref()).await?;
+    json_of(StatusCode::OK, &stats)
+}
+
+/// `GET /v1/policy`
+pub(super) async fn policy(mut ask: Ask) -> Result<Response<Body>, Problem> {
+    let tool = ask.query.text("tool")?.map(|name| ToolName::parse(&name)).transpose();
+    let tool = tool.map_err(|error| Problem::bad_request(error.to_string()))?;
+    ask.query.finish()?;
+    let file = &ask.state.policy;
+    let tools: Vec<Value> = match tool {
+        Some(tool) => vec![tool_policy(tool.as_str(), &file.tool(tool.as_str()))],
+        None => file.declared().map(|(name, policy)| tool_policy(name, policy)).collect(),
+    };
+    // A name that nobody can have declared: what is left are the defaults.
+    let defaults = tool_policy("*", &file.tool("\u{0}"));
+    let answer = json!({
+        "strict": file.is_strict(),
+        "namespace": ask.state.namespace.as_str(),
+        "ledger": ask.state.oncely.store().describe(),
+        "defaults": defaults,
+        "tools": tools,
+    });
+    json_of(StatusCode::OK, &answer)
+}
+
+fn tool_policy(name: &str, declared: &ToolPolicy) -> Value {
+    let policy = &declared.policy;
+    let selectors = |list: &[oncely_core::select::Selector]| -> Vec<String> {
+        list.iter().map(ToString::to_string).collect()
+    };
+    json!({
+        "tool": name,
+        "declared": declared.declared,
+        "kind": if policy.kind == Kind::Read { "read" } else { "write" },
+        "effect": policy.effect.as_str(),
+        "key": selectors(&policy.key),
+        "ignore": selectors(&policy.ignore),
+        "match": if policy.matching == Matching::Payload { "payload" } else { "key" },
+        "idempotent": policy.idempotent,
+        "forwards_key_for_ms": policy.forwards_key_for_ms,
+        "when_unknown": policy.when_unknown.as_str(),
+        "max_retries": policy.max_retries,
+        "replay_for_ms": policy.retention.replay_for_ms,
+        "remember_for_ms": policy.retention.remember_for_ms,
+        "repeat_after_ms": policy.repeat_after_ms,
+        "wait_for_ms": policy.wait_for_ms,
+        "lease_ms": policy.lease_ms,
+        "require_key": policy.require_key,
+        "cost": policy.cost.as_ref().map(|cost| json!({ "amount": cost.amount, "unit": cost.unit })),
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+/// `POST /v1/purge`
+pub(super) async fn purge(mut ask: Ask) -> Result<Response<Body>, Problem> {
+    std::mem::take(&mut ask.query).finish()?;
+    let (Nothing {}, state, _): (Nothing, _, _) = ask.json().await?;
+    let so_far = Mutex::new(Purged::default());
+    let keep = |purged: &Purged| *so_far.lock().unwrap_or_else(PoisonError::into_inner) = *purged;
+    let more = match tokio::time::timeout(PURGE_PATIENCE, state.oncely.purge(keep)).await {
+        Ok(purged) => {
+            purged?;
+            false
+        }
+        Err(_) => true,
+    };
+    let purged = *so_far.lock().unwrap_or_else(PoisonError::into_inner);
+    let answer = json!({
+        "results_dropped": purged.results_dropped,
+        "records_removed": purged.records_removed,
+        "events_removed": purged.events_removed,
+        "more": more,
+    });
+    json_of(StatusCode::OK, &answer)
+}

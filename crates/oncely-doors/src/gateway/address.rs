@@ -1,0 +1,95 @@
+//! Where a service is: `http://host:port`, `https://host`, or `h2c://host:port` for HTTP/2 without TLS.
+
+use std::str::FromStr;
+
+use http::uri::Authority;
+use http::{HeaderValue, Uri};
+
+/// How a service is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speech {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2 from the first byte on.
+    Http2,
+    /// TLS, and then what both sides agree on.
+    Tls,
+}
+
+/// The address of a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// How it is spoken to.
+    pub speech: Speech,
+    /// Host, and port where it is not the usual one: what goes into `Host`.
+    pub authority: Authority,
+    /// The same as a header's value.
+    pub host_header: HeaderValue,
+    /// The host alone.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// What paths are put below; empty, or with a leading and without a trailing slash.
+    pub base: String,
+}
+
+impl Address {
+    /// The scheme of its URIs.
+    pub fn scheme(&self) -> &'static str {
+        if self.speech == Speech::Tls { "https" } else { "http" }
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str =
+            "an upstream looks like http://127.0.0.1:9000, https://api.example.com or h2c://host:port";
+        let uri: Uri = text.parse().map_err(|e| format!("{text:?} is no address ({e}); {EXPECTED}"))?;
+        let (speech, port) = match uri.scheme_str() {
+            Some("http") => (Speech::Http1, 80),
+            Some("h2c") => (Speech::Http2, 80),
+            Some("https") => (Speech::Tls, 443),
+            _ => return Err(format!("{text:?} has another scheme than http, https or h2c; {EXPECTED}")),
+        };
+        let authority =
+            uri.authority().cloned().ok_or_else(|| format!("{text:?} names no host; {EXPECTED}"))?;
+        if authority.as_str().contains('@') {
+            return Err("an upstream holds no user name and password".to_owned());
+        }
+        if uri.query().is_some() || text.contains('#') {
+            return Err("an upstream has no query and no fragment".to_owned());
+        }
+        let host = authority.host().trim_matches(['[', ']']).to_owned();
+        if host.is_empty() {
+            return Err(format!("{text:?} names no host; {EXPECTED}"));
+        }
+        let host_header = HeaderValue::from_str(authority.as_str()).map_err(|e| format!("{text:?}: {e}"))?;
+        let base = uri.path().trim_end_matches('/').to_owned();
+        let port = authority.port_u16().unwrap_or(port);
+        Ok(Self { speech, authority, host_header, host, port, base })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, Speech};
+
+    #[test]
+    fn addresses_are_read_and_bad_ones_refused() {
+        let address: Address = "https://api.example.com/v1/".parse().unwrap();
+        assert_eq!((address.speech, address.port, address.base.as_str()), (Speech::Tls, 443, "/v1"));
+        let address: Address = "http://[::1]:9000".parse().unwrap();
+        assert_eq!(
+            (address.host.as_str(), address.port, address.authority.as_str()),
+            ("::1", 9000, "[::1]:9000")
+        );
+        assert_eq!("h2c://a:1".parse::<Address>().unwrap().speech, Speech::Http2);
+        for bad in
+            ["", "127.0.0.1:9000", "ftp://a", "http://", "http://u:p@a", "http://a?x", "/path", "http://a b"]
+        {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! What changes on the way through: hop-by-hop headers are dropped, `Host` and `X-Forwarded-*` are set, paths are moved.
+
+use std::sync::Arc;
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{Uri, Version};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::address::Address;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+/// Some services take these for the path, which would then be another than the one that was routed.
+const X_ORIGINAL_URL: HeaderName = HeaderName::from_static("x-original-url");
+const X_REWRITE_URL: HeaderName = HeaderName::from_static("x-rewrite-url");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// Held for as long as anything of the connection lives.
+    pub place: Option<Arc<OwnedSemaphorePermit>>,
+    /// Its address, as `X-Forwarded-For` says it.
+    pub ip: HeaderValue,
+    /// `http` or `https`.
+    pub scheme: &'static str,
+}
+
+/// What is said to the service about who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Forwarded {
+    /// What a client claims is dropped, and what we see is set.
+    #[default]
+    Set,
+    /// What we see is added to what comes in: something trusted is in front.
+    Append,
+    /// Nothing: a provider need not know who asks.
+    Nothing,
+}
+
+/// Which `Host` a service sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HostSeen {
+    /// Its own.
+    #[default]
+    Upstream,
+    /// The one that the client named.
+    Client,
+}
+
+/// How a route changes what passes through.
+#[derive(Debug, Clone, Default)]
+pub struct Way {
+    /// Taken off the front of paths.
+    pub strip_prefix: String,
+    /// Which `Host` the service sees.
+    pub host: HostSeen,
+    /// What it hears about who asks.
+    pub forwarded: Forwarded,
+}
+
+/// The one protocol that may be changed to. Any other would be a tunnel past every route and guard: HTTP/2 above all.
+const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
+
+/// Whether a request asks to become a WebSocket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// It stays what it is.
+    Plain,
+    /// It asks to become a WebSocket.
+    WebSocket,
+}
+
+/// What a request, or an answer to it, wishes to become.
+pub fn wish_of(version: Version, headers: &HeaderMap) -> Wish {
+    let mut protocols = headers.get_all(UPGRADE).iter();
+    match (protocols.next(), protocols.next()) {
+        (Some(one), None)
+            if version == Version::HTTP_11
+                && lists(headers, &CONNECTION, "upgrade")
+                && one.as_bytes().eq_ignore_ascii_case(WEBSOCKET.as_bytes()) =>
+        {
+            Wish::WebSocket
+        }
+        _ => Wish::Plain,
+    }
+}
+
+/// Says on a message that it changes the protocol.
+pub fn grant(headers: &mut HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, WEBSOCKET);
+}
+
+/// Makes the head of a request ready for the service. What speaks of one connection only is gone already.
+pub fn prepare(parts: &mut Parts, address: &Address, way: &Way, peer: Option<&Peer>, wish: Wish) {
+    // The body is waited for by us.
+    parts.headers.remove(EXPECT);
+    let asked_host = parts.headers.remove(HOST).or_else(|| {
+        parts.uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok())
+    });
+    let host = match (way.host, &asked_host) {
+        (HostSeen::Client, Some(asked)) => asked.clone(),
+        _ => address.host_header.clone(),
+    };
+    parts.headers.insert(HOST, host);
+    set_forwarded(&mut parts.headers, way.forwarded, peer, asked_host);
+    if wish == Wish::WebSocket {
+        grant(&mut parts.headers);
+    }
+    parts.uri = moved(&parts.uri, address, way);
+}
+
+/// The path and query as the service gets them.
+fn moved(uri: &Uri, address: &Address, way: &Way) -> Uri {
+    let path = uri.path();
+    let below = path.strip_prefix(way.strip_prefix.as_str()).unwrap_or(path);
+    let same = below.len() == path.len() && address.base.is_empty();
+    let path_and_query = match uri.path_and_query() {
+        Some(whole) if same => whole.clone(),
+        _ => {
+            let slash = if below.starts_with('/') { "" } else { "/" };
+            let query = uri.query().map(|q| format!("?{q}")).unwrap_or_default();
+            PathAndQuery::try_from(format!("{}{slash}{below}{query}", address.base))
+                .unwrap_or_else(|_| PathAndQuery::from_static("/"))
+        }
+    };
+    Uri::from(path_and_query)
+}
+
+fn set_forwarded(
+    headers: &mut HeaderMap,
+    forwarded: Forwarded,
+    peer: Option<&Peer>,
+    host: Option<HeaderValue>,
+) {
+    // Every line counts: what something in front has added may be a line of its own.
+    let before: Vec<HeaderValue> = headers.get_all(X_FORWARDED_FOR).iter().cloned().collect();
+    headers.remove(X_FORWARDED_FOR);
+    if forwarded != Forwarded::Append {
+        for name in [FORWARDED, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_FORWARDED_PORT] {
+            headers.remove(name);
+        }
+    }
+    let Some(peer) = peer.filter(|_| forwarded != Forwarded::Nothing) else { return };
+    let mut lines: Vec<&[u8]> = Vec::new();
+    if forwarded == Forwarded::Append {
+        lines.extend(before.iter().map(HeaderValue::as_bytes));
+    }
+    lines.push(peer.ip.as_bytes());
+    let chain = HeaderValue::from_bytes(&lines.join(&b", "[..])).unwrap_or_else(|_| peer.ip.clone());
+    headers.insert(X_FORWARDED_FOR, chain);
+    if !headers.contains_key(X_FORWARDED_PROTO) {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(peer.scheme));
+    }
+    if let Some(host) = host.filter(|_| !headers.contains_key(X_FORWARDED_HOST)) {
+        headers.insert(X_FORWARDED_HOST, host);
+    }
+}
+
+/// Drops what speaks of one connection only: the usual headers, and whatever `Connection` lists. Before anything else is
+/// read from a message: what is judged here must be what the other side sees.
+pub fn drop_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // Of two lengths the other one counted.
+        headers.remove(CONTENT_LENGTH);
+    }
+    if headers.contains_key(CONNECTION) {
+        let listed: Vec<HeaderName> = headers
+            .get_all(CONNECTION)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .filter_map(|name| name.trim().parse().ok())
+            .collect();
+        for name in listed {
+            headers.remove(name);
+        }
+        headers.remove(CONNECTION);
+    }
+    // The one thing that a client may ask for across hops; gRPC needs it.
+    let trailers = headers.get(TE).is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"));
+    for name in [
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        PROXY_AUTHENTICATE,
+        PROXY_AUTHORIZATION,
+        TE,
+        TRAILER,
+        TRANSFER_ENCODING,
+        UPGRADE,
+        HTTP2_SETTINGS,
+        X_ORIGINAL_URL,
+        X_REWRITE_URL,
+    ] {
+        headers.remove(name);
+    }
+    if trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+fn lists(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|value| value.trim().eq_ignore_ascii_case(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderValue, Request};
+
+    use super::{Forwarded, HostSeen, Peer, Way, Wish, drop_hop_by_hop, prepare, wish_of};
+
+    fn prepared(way: &Way, headers: &[(&str, &str)], uri: &str, upstream: &str) -> (String, Vec<String>) {
+        let mut request = Request::builder().uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (mut parts, ()) = request.body(()).unwrap().into_parts();
+        let peer = Peer { place: None, ip: HeaderValue::from_static("10.0.0.9"), scheme: "http" };
+        drop_hop_by_hop(&mut parts.headers);
+        prepare(&mut parts, &upstream.parse().unwrap(), way, Some(&peer), Wish::Plain);
+        let mut shown: Vec<String> = parts
+            .headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+            .collect();
+        shown.sort();
+        (parts.uri.to_string(), shown)
+    }
+
+    #[test]
+    fn hop_by_hop_headers_and_what_connection_lists_are_dropped() {
+        let way = Way { forwarded: Forwarded::Nothing, ..Way::default() };
+        let (_, headers) = prepared(
+            &way,
+            &[
+                ("connection", "close, X-Secret"),
+                ("x-secret", "1"),
+                ("keep-alive", "5"),
+                ("te", "gzip"),
+                ("proxy-authorization", "Basic x"),
+                ("upgrade", "h2c"),
+                ("transfer-encoding", "chunked"),
+                ("content-length", "5"),
+                ("http2-settings", "AAMAAABk"),
+                ("x-original-url", "/admin"),
+                ("x-kept", "1"),
+                ("x-forwarded-for", "6.6.6.6"),
+                ("forwarded", "for=6.6.6.6"),
+            ],
+            "/",
+            "http://up:9",
+        );
+        assert_eq!(headers, ["host: up:9", "x-kept: 1"]);
+    }
+
+    #[test]
+    fn what_a_client_claims_about_itself_is_not_believed_unless_the_route_says_so() {
+        let claimed = [("host", "shop"), ("x-forwarded-for", "6.6.6.6"), ("x-forwarded-proto", "https")];
+        let (_, headers) = prepared(&Way::default(), &claimed, "/", "http://up:9");
+        let own =
+            ["host: up:9", "x-forwarded-for: 10.0.0.9", "x-forwarded-host: shop", "x-forwarded-proto: http"];
+        assert_eq!(headers, own);
+        let way = Way { forwarded: Forwarded::Append, host: HostSeen::Client, ..Way::default() };
+        let (_, headers) = prepared(&way, &claimed, "/", "http://up:9");
+        let chain = [
+            "host: shop",
+            "x-forwarded-for: 6.6.6.6, 10.0.0.9",
+            "x-forwarded-host: shop",
+            "x-forwarded-proto: https",
+        ];
+        assert_eq!(headers, chain);
+    }
+
+    #[test]
+    fn every_line_of_a_chain_is_kept_in_order() {
+        let way = Way { forwarded: Forwarded::Append, ..Way::default() };
+        let lines = [("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", "10.0.0.1")];
+        let (_, headers) = prepared(&way, &lines, "/", "http://up:9");
+        assert!(headers.contains(&"x-forwarded-for: 6.6.6.6, 10.0.0.1, 10.0.0.9".to_owned()), "{headers:?}");
+    }
+
+    #[test]
+    fn only_a_websocket_may_change_the_protocol() {
+        let wish = |upgrade: &[&str]| {
+            let mut headers = http::HeaderMap::new();
+            headers.insert("connection", HeaderValue::from_static("keep-alive, Upgrade"));
+            for protocol in upgrade {
+                headers.append("upgrade", protocol.parse().unwrap());
+            }
+            wish_of(http::Version::HTTP_11, &headers)
+        };
+        assert_eq!(wish(&["WebSocket"]), Wish::WebSocket);
+        for other in [&["h2c"][..], &["websocket, h2c"], &["websocket", "h2c"], &[]] {
+            assert_eq!(wish(other), Wish::Plain, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn paths_are_moved_byte_for_byte() {
+        let stripe = Way { strip_prefix: "/stripe".into(), ..Way::default() };
+        for (way, path, upstream, expected) in [
+            (&Way::default(), "/a%2Fb?x=%20", "http://up", "/a%2Fb?x=%20"),
+            (&stripe, "/stripe/v1/charges?a=1", "https://up", "/v1/charges?a=1"),
+            (&stripe, "/stripe", "https://up", "/"),
+            (&stripe, "/stripe?a", "https://up", "/?a"),
+            (&Way::default(), "/orders", "http://up/base/", "/base/orders"),
+        ] {
+            assert_eq!(prepared(way, &[], path, upstream).0, expected);
+        }
+    }
+}

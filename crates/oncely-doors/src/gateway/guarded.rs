@@ -1,0 +1,223 @@
+//! The service behind the layer: one request to an upstream, with the key where a provider wants it.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HeaderValue};
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use oncely::AttemptInfo;
+use oncely::tower::{Body, Class, Code, Dialect, IDEMPOTENCY_KEY, Judge, Problem, Reader, Said};
+use oncely_core::select::Selector;
+use tower_service::Service;
+
+use super::counters::{Count, Counters};
+use super::forward::{self, Peer, Way, Wish};
+use super::upstream::{AnswerBody, Outgoing, Reuse, SendFailure, Upstream};
+use crate::providers::{Carrier, Meaning, Provider};
+
+/// What key the upstream gets.
+#[derive(Clone)]
+pub(super) enum KeyPassed {
+    /// The caller's own, if there is one.
+    Callers,
+    /// Ours, in the header `Idempotency-Key`: the upstream de-duplicates by it.
+    Ours,
+    /// Ours, where the provider wants it.
+    Provider(Arc<Provider>),
+}
+
+/// One upstream, as the layer sees it.
+#[derive(Clone)]
+pub(super) struct ToUpstream {
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) way: Arc<Way>,
+    pub(super) key: KeyPassed,
+    pub(super) dialect: Dialect,
+    pub(super) counters: Arc<Counters>,
+}
+
+impl Service<Request<Outgoing>> for ToUpstream {
+    type Response = Response<AnswerBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<AnswerBody>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Outgoing>) -> Self::Future {
+        let to = self.clone();
+        Box::pin(async move { Ok(to.send(request).await) })
+    }
+}
+
+impl ToUpstream {
+    async fn send(self, request: Request<Outgoing>) -> Response<AnswerBody> {
+        let (mut parts, body) = request.into_parts();
+        let attempt = parts.extensions.remove::<AttemptInfo>();
+        let peer = parts.extensions.remove::<Peer>();
+        let reader = Reader::of(&parts.headers, self.dialect);
+        let body = match self.with_key(&mut parts, body, attempt.as_ref()) {
+            Ok(body) => body,
+            Err(why) => {
+                let problem = Problem::new(Code::BodyUnusable, why.clone());
+                return said(problem, reader, Class::Rejected, why);
+            }
+        };
+        forward::prepare(&mut parts, self.upstream.address(), &self.way, peer.as_ref(), Wish::Plain);
+        match self.upstream.send(Request::from_parts(parts, body), Reuse::Allowed).await {
+            Ok(response) if response.status().is_informational() => {
+                let why = "it changed the protocol without being asked".to_owned();
+                self.failed(SendFailure::MaybeSent(why), reader, attempt.as_ref())
+            }
+            Ok(mut response) => {
+                forward::drop_hop_by_hop(response.headers_mut());
+                response
+            }
+            Err(failure) => self.failed(failure, reader, attempt.as_ref()),
+        }
+    }
+
+    /// Puts the key where the upstream looks for it.
+    fn with_key(
+        &self,
+        parts: &mut Parts,
+        body: Outgoing,
+        attempt: Option<&AttemptInfo>,
+    ) -> Result<Outgoing, String> {
+        let Some(attempt) = attempt else { return Ok(body) };
+        match &self.key {
+            KeyPassed::Callers => Ok(body),
+            KeyPassed::Ours => {
+                if let Ok(key) = HeaderValue::try_from(attempt.downstream_key().to_string()) {
+                    parts.headers.insert(IDEMPOTENCY_KEY, key);
+                }
+                Ok(body)
+            }
+            KeyPassed::Provider(provider) => {
+                // The caller's own key named the intent to us; what the provider gets is ours.
+                parts.headers.remove(IDEMPOTENCY_KEY);
+                let whole = body.as_whole().unwrap_or_default();
+                let placed = provider
+                    .place(&attempt.downstream_key(), first_sent_unix_ms(attempt), parts, whole)
+                    .map_err(|e| e.to_string())?;
+                parts.headers.remove(CONTENT_LENGTH);
+                Ok(Body::whole(placed))
+            }
+        }
+    }
+
+    fn failed(
+        &self,
+        failure: SendFailure,
+        reader: Reader,
+        attempt: Option<&AttemptInfo>,
+    ) -> Response<AnswerBody> {
+        let (status, known) = match failure {
+            SendFailure::NotSent(why) => {
+                self.counters.add(Count::Unreachable);
+                let detail = "the service could not be reached and nothing was sent; nothing happened. Try again \
+                              with the same key";
+                let problem = Problem::new(Code::UpstreamUnreachable, detail);
+                return said(problem, reader, Class::Rejected, format!("nothing was sent: {why}"));
+            }
+            SendFailure::MaybeSent(why) => {
+                (StatusCode::BAD_GATEWAY, format!("the request was sent, and no answer came: {why}"))
+            }
+            SendFailure::TimedOut(waited) => {
+                let waited = waited.as_millis();
+                (
+                    StatusCode::GATEWAY_TIMEOUT,
+                    format!("the request was sent, and no answer came within {waited} ms"),
+                )
+            }
+        };
+        self.counters.add(Count::Failed);
+        let detail = "the request was sent and no answer came: it may have happened. A retry with the same key will \
+                      say what is known, and run it again only where that is harmless";
+        let problem = Problem::new(Code::OutcomeUnknown, detail).with_status(status);
+        let problem = match attempt {
+            Some(attempt) => problem.about(attempt.intent()),
+            None => problem,
+        };
+        said(problem, reader, Class::Unknown, known)
+    }
+}
+
+/// A problem that says itself what it proves.
+fn said(problem: Problem, reader: Reader, class: Class, why: String) -> Response<AnswerBody> {
+    let mut response = problem.into_response(reader).map(AnswerBody::whole);
+    response.extensions_mut().insert(Said { class, why: Some(why) });
+    response
+}
+
+/// When the key that an attempt passes on was first sent, by the wall clock.
+#[allow(clippy::disallowed_methods, reason = "a provider asks for a date; nothing of ours is decided by it")]
+fn first_sent_unix_ms(attempt: &AttemptInfo) -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX).saturating_sub(attempt.key_age_ms())
+}
+
+/// Whether a provider got our key with the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Placed {
+    /// It did: what it says of the key, it says of ours.
+    Ours,
+    /// It did not: that something exists already does not mean that it was us.
+    Nothing,
+}
+
+/// What a provider's own answers prove.
+pub(super) fn judge_of(provider: Arc<Provider>, placed: Placed) -> Judge {
+    Arc::new(move |parts, body: &[u8]| {
+        let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        match provider.classify(parts.status.as_u16(), header, body)? {
+            // The first request under this key is still at work there.
+            Meaning::InFlight => Some(Class::Unknown),
+            // This attempt did nothing; whether an earlier one did stays in doubt by itself.
+            Meaning::Mismatch | Meaning::Rejected => Some(Class::Rejected),
+            Meaning::AlreadyCreated if placed == Placed::Ours && provider.takes_key() => {
+                Some(Class::Succeeded)
+            }
+            Meaning::AlreadyCreated => Some(Class::Rejected),
+            Meaning::Replayed => None,
+        }
+    })
+}
+
+/// The key that a caller has put where the provider wants one: it names the intent as well as a header of ours would.
+pub(super) fn own_key(provider: &Provider, parts: &Parts, body: &[u8]) -> Option<String> {
+    let field = |text: &[u8], wanted: &str| {
+        form_urlencoded::parse(text).find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned())
+    };
+    match &provider.key {
+        Carrier::Header { name, .. } => Some(parts.headers.get(name.as_str())?.to_str().ok()?.to_owned()),
+        Carrier::Query { name } => field(parts.uri.query()?.as_bytes(), name),
+        Carrier::Form { field: name } => field(body, name),
+        Carrier::Json { pointer } => {
+            let value: serde_json::Value = serde_json::from_slice(body).ok()?;
+            Some(value.pointer(pointer)?.as_str()?.to_owned())
+        }
+        Carrier::ByHand { .. } | Carrier::None => None,
+    }
+    .filter(|key| !key.is_empty())
+}
+
+/// The field of the body that holds the provider's key: the name of the intent, not a part of it.
+pub(super) fn key_field(provider: &Provider) -> Option<Selector> {
+    match &provider.key {
+        Carrier::Json { pointer } => Selector::parse(pointer).ok(),
+        _ => None,
+    }
+}
+
+/// An empty body, for answers that have none.
+pub(super) fn nothing() -> AnswerBody {
+    AnswerBody::whole(Bytes::new())
+}

@@ -1,0 +1,23 @@
+//! The gateway: in front of an API every POST is safe to retry; between an agent and a provider every call carries the
+//! right key. What is not guarded passes through as it comes.
+//!
+//! - [`config`]: `[server]` and `[[route]]` of `oncely.toml`. [`pattern`]: which paths a route matches.
+//! - [`Gateway`]: from a request to an answer. `guarded`: the upstream as the layer sees it.
+//! - [`upstream`]: connections, exact about whether anything was sent. [`forward`]: what changes on the way.
+//! - [`serve`]: listens, speaks TLS, drains. `upgrade`: WebSockets and their like.
+
+pub mod address;
+pub mod config;
+mod counters;
+pub mod forward;
+mod guarded;
+mod handle;
+pub mod pattern;
+pub mod serve;
+mod tls;
+mod upgrade;
+pub mod upstream;
+
+pub use self::counters::{Count, Counters};
+pub use self::handle::{Answer, Gateway};
+pub use self::tls::{TlsError, acceptor, connector};

@@ -1,0 +1,160 @@
+//! The sealed ledger as a store: everything is handed on, what is kept of results is sealed on its way in and opened on
+//! its way out.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use oncely_core::{
+    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
+    Namespace, Owner, Page, Payload, PurgeReport, Replaced, State, StateName, Store, StoreError, StoreFuture,
+    Stored, Tally, ToolName, Version,
+};
+
+use super::{MARK, Sealed};
+
+impl Sealed {
+    fn opened(&self, stored: Stored) -> Result<Stored, StoreError> {
+        // What is not sealed is shared as it is: a replay from memory copies nothing.
+        if !kept(&stored.record.body.state).is_some_and(|bytes| bytes.starts_with(MARK)) {
+            return Ok(stored);
+        }
+        self.met.store(true, Ordering::Relaxed);
+        let mut body = stored.record.body.clone();
+        self.open_body(stored.record.intent, &mut body)?;
+        let record = oncely_core::Record { body, ..(*stored.record).clone() };
+        Ok(Stored { record: Arc::new(record), now: stored.now })
+    }
+
+    fn opened_if_any(&self, stored: Option<Stored>) -> Result<Option<Stored>, StoreError> {
+        stored.map(|stored| self.opened(stored)).transpose()
+    }
+}
+
+/// The bytes that a state keeps, if any.
+fn kept(state: &State) -> Option<&Payload> {
+    match state {
+        State::Succeeded { result, .. } => result.as_ref(),
+        State::Rejected { failure, .. } => failure.detail.as_ref(),
+        State::InDoubt { doubt, .. } => doubt.evidence.as_ref(),
+        State::Running { .. } => None,
+    }
+}
+
+fn failed<'a, T: Send + 'a>(error: StoreError) -> StoreFuture<'a, T> {
+    Box::pin(std::future::ready(Err(error)))
+}
+
+impl Store for Sealed {
+    fn describe(&self) -> String {
+        self.store.describe()
+    }
+
+    fn peek(&self, intent: &IntentId) -> Option<Stored> {
+        // What cannot be opened says nothing here; the load that follows says why.
+        self.store.peek(intent).and_then(|stored| self.opened(stored).ok())
+    }
+
+    fn create(&self, intent: IntentId, mut draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
+        if let Err(error) = self.seal_body(intent, &mut draft.body) {
+            return failed(error);
+        }
+        let created = self.store.create(intent, draft, events);
+        Box::pin(async move {
+            Ok(match created.await? {
+                Created::New(stored) => Created::New(self.opened(stored)?),
+                Created::Exists(stored) => Created::Exists(self.opened(stored)?),
+            })
+        })
+    }
+
+    fn load(&self, intent: IntentId) -> StoreFuture<'_, Option<Stored>> {
+        let loaded = self.store.load(intent);
+        Box::pin(async move { self.opened_if_any(loaded.await?) })
+    }
+
+    fn replace(
+        &self,
+        intent: IntentId,
+        expected: Version,
+        mut change: Change,
+        events: Vec<Event>,
+    ) -> StoreFuture<'_, Replaced> {
+        if let Change::Put(draft) = &mut change
+            && let Err(error) = self.seal_body(intent, &mut draft.body)
+        {
+            return failed(error);
+        }
+        let replaced = self.store.replace(intent, expected, change, events);
+        Box::pin(async move {
+            Ok(match replaced.await? {
+                // It is written by now, whatever becomes of its way back.
+                Replaced::Done(stored) => Replaced::Done(
+                    self.opened_if_any(stored).map_err(|e| StoreError::ambiguous(e.kind, e.message))?,
+                ),
+                Replaced::Stale(stored) => Replaced::Stale(self.opened_if_any(stored)?),
+            })
+        })
+    }
+
+    fn note(&self, events: Vec<Event>) -> StoreFuture<'_, ()> {
+        self.store.note(events)
+    }
+
+    fn watch(&self, intent: IntentId, seen: Version) -> StoreFuture<'_, ()> {
+        self.store.watch(intent, seen)
+    }
+
+    fn liveness(&self, owner: &Owner) -> Liveness {
+        self.store.liveness(owner)
+    }
+
+    fn owner(&self) -> Owner {
+        self.store.owner()
+    }
+
+    fn now(&self) -> StoreFuture<'_, Millis> {
+        self.store.now()
+    }
+
+    fn steady_since(&self) -> Millis {
+        self.store.steady_since()
+    }
+
+    /// A listing shows what it can: one record that cannot be opened must not hide the others.
+    fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
+        let scanned = self.store.scan(filter, from, limit);
+        Box::pin(async move {
+            let mut page = scanned.await?;
+            for stored in &mut page.items {
+                if let Ok(opened) = self.opened(stored.clone()) {
+                    *stored = opened;
+                }
+            }
+            Ok(page)
+        })
+    }
+
+    fn log(&self, query: LogQuery) -> StoreFuture<'_, Page<LoggedEvent>> {
+        self.store.log(query)
+    }
+
+    fn purge(&self, limit: usize) -> StoreFuture<'_, PurgeReport> {
+        self.store.purge(limit)
+    }
+
+    fn tally(&self, namespace: &Namespace, tool: &ToolName, increments: &[(Counter, u64)]) {
+        self.store.tally(namespace, tool, increments);
+    }
+
+    fn tallies(&self) -> StoreFuture<'_, Vec<Tally>> {
+        self.store.tallies()
+    }
+
+    fn census(&self) -> StoreFuture<'_, Vec<(StateName, u64)>> {
+        self.store.census()
+    }
+
+    fn flush(&self) -> StoreFuture<'_, ()> {
+        self.store.flush()
+    }
+}

@@ -1,0 +1,240 @@
+//! Bodies: whole where a guarded call was buffered, passed on untouched where nothing had to be known of it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use tokio::sync::mpsc;
+
+/// Any error of a body.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+pin_project_lite::pin_project! {
+    /// A body of a request or a response behind the layer.
+    pub struct Body<B> {
+        #[pin]
+        kind: Kind<B>,
+    }
+}
+
+pin_project_lite::pin_project! {
+    #[project = KindProjected]
+    enum Kind<B> {
+        Whole { data: Option<Bytes>, trailers: Option<HeaderMap> },
+        Passed { #[pin] body: B },
+        Relayed { frames: mpsc::Receiver<Piece>, ended: bool },
+    }
+}
+
+impl<B> Body<B> {
+    /// A body that is known as a whole.
+    pub fn whole(data: impl Into<Bytes>) -> Self {
+        Self::with_trailers(data.into(), None)
+    }
+
+    /// A body of somebody else, untouched.
+    pub fn passed(body: B) -> Self {
+        Self { kind: Kind::Passed { body } }
+    }
+
+    /// The data of a body that is known as a whole; empty where it has none.
+    pub fn as_whole(&self) -> Option<Bytes> {
+        match &self.kind {
+            Kind::Whole { data, .. } => Some(data.clone().unwrap_or_default()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn with_trailers(data: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Self { kind: Kind::Whole { data: (!data.is_empty()).then_some(data), trailers } }
+    }
+
+    /// A body whose frames arrive from the task that runs the effect.
+    pub(super) fn relayed(frames: mpsc::Receiver<Piece>) -> Self {
+        Self { kind: Kind::Relayed { frames, ended: false } }
+    }
+}
+
+impl<B> http_body::Body for Body<B>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.project().kind.project() {
+            KindProjected::Whole { data, trailers } => {
+                let frame = data.take().map(Frame::data).or_else(|| trailers.take().map(Frame::trailers));
+                Poll::Ready(frame.map(Ok))
+            }
+            KindProjected::Passed { body } => body.poll_frame(context).map_err(Into::into),
+            KindProjected::Relayed { ended: true, .. } => Poll::Ready(None),
+            KindProjected::Relayed { frames, ended } => frames.poll_recv(context).map(|piece| match piece {
+                Some(Piece::Frame(frame)) => Some(Ok(frame)),
+                Some(Piece::Broken(error)) => Some(Err(error)),
+                Some(Piece::End) => {
+                    *ended = true;
+                    None
+                }
+                // Whoever stops without a word has not come to the end.
+                None => {
+                    *ended = true;
+                    Some(Err("the answer broke off".into()))
+                }
+            }),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Whole { data, trailers } => data.is_none() && trailers.is_none(),
+            Kind::Passed { body } => body.is_end_stream(),
+            Kind::Relayed { .. } => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Whole { data, .. } => SizeHint::with_exact(data.as_ref().map_or(0, Bytes::len) as u64),
+            Kind::Passed { body } => body.size_hint(),
+            Kind::Relayed { .. } => SizeHint::default(),
+        }
+    }
+}
+
+/// A piece of an answer on its way to the client.
+pub(super) enum Piece {
+    Frame(Frame<Bytes>),
+    Broken(BoxError),
+    /// It is whole.
+    End,
+}
+
+/// What comes next in a body.
+pub(super) enum Next {
+    Frame(Frame<Bytes>),
+    End,
+    Broken(BoxError),
+    Stalled,
+}
+
+/// The next frame of a body, if it comes in time.
+pub(super) async fn next_frame<B>(body: &mut Pin<Box<B>>, stall: Duration) -> Next
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    match tokio::time::timeout(stall, body.frame()).await {
+        Ok(Some(Ok(frame))) => Next::Frame(frame),
+        Ok(Some(Err(error))) => Next::Broken(error.into()),
+        Ok(None) => Next::End,
+        Err(_) => Next::Stalled,
+    }
+}
+
+/// A body while it is being collected.
+#[derive(Default)]
+pub(super) struct Collected {
+    chunks: Vec<Bytes>,
+    len: usize,
+    pub(super) trailers: Option<HeaderMap>,
+}
+
+/// How collecting a body ended.
+pub(super) enum Collecting {
+    /// It is all there.
+    Complete,
+    /// There is more than allowed.
+    TooLong,
+    /// It broke off.
+    Broken(BoxError),
+    /// Nothing came for too long.
+    Stalled,
+}
+
+impl Collected {
+    /// Adds frames until the end, or until the body is longer than `max`.
+    pub(super) async fn fill<B>(&mut self, body: &mut Pin<Box<B>>, max: usize, stall: Duration) -> Collecting
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        loop {
+            match next_frame(body, stall).await {
+                Next::Frame(frame) => self.add(frame),
+                Next::End => return Collecting::Complete,
+                Next::Broken(error) => return Collecting::Broken(error),
+                Next::Stalled => return Collecting::Stalled,
+            }
+            if self.len > max {
+                return Collecting::TooLong;
+            }
+        }
+    }
+
+    pub(super) fn add(&mut self, frame: Frame<Bytes>) {
+        match frame.into_data() {
+            Ok(data) => {
+                self.len += data.len();
+                self.chunks.push(data);
+            }
+            Err(frame) => self.trailers = frame.into_trailers().ok().or(self.trailers.take()),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What has come so far, in the pieces in which it came.
+    pub(super) fn take_chunks(&mut self) -> Vec<Bytes> {
+        self.len = 0;
+        std::mem::take(&mut self.chunks)
+    }
+
+    /// What has come so far, in one piece.
+    pub(super) fn to_bytes(&self) -> Bytes {
+        match self.chunks.as_slice() {
+            [] => Bytes::new(),
+            [one] => one.clone(),
+            many => {
+                let mut whole = BytesMut::with_capacity(self.len);
+                many.iter().for_each(|chunk| whole.extend_from_slice(chunk));
+                whole.freeze()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http_body::Frame;
+    use http_body_util::{BodyExt as _, Full};
+    use tokio::sync::mpsc;
+
+    use super::{Body, Piece};
+
+    #[tokio::test]
+    async fn a_relayed_body_ends_only_where_its_end_was_said() {
+        for (says_end, whole) in [(true, true), (false, false)] {
+            let (sender, frames) = mpsc::channel(4);
+            let _ = sender.send(Piece::Frame(Frame::data(Bytes::from_static(b"half")))).await;
+            if says_end {
+                let _ = sender.send(Piece::End).await;
+            }
+            drop(sender);
+            let body: Body<Full<Bytes>> = Body::relayed(frames);
+            assert_eq!(body.collect().await.is_ok(), whole);
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Runs the service for one attempt: hands the answer on, and says what it proves.
+
+use std::borrow::Cow;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::response::Parts;
+use http::{HeaderMap, Method, Request, Response};
+use http_body::Frame;
+use oncely_core::limits::RESULT_BYTES_MAX;
+use oncely_core::{Doubt, DoubtCause, Failure, Outcome};
+use tokio::sync::{mpsc, oneshot};
+use tower_service::Service;
+
+use super::body::{Body, BoxError, Collected, Collecting, Next, Piece, next_frame};
+use super::classify::{Class, Said, effect_of};
+use super::kept::Kept;
+use super::settings::Settings;
+
+/// Frames of a stream on their way to the client.
+const RELAYED_FRAMES: usize = 16;
+/// What is kept of the body of an answer that proves nothing.
+const EVIDENCE_BYTES: usize = 16 * 1024;
+
+/// What the effect hands to the caller who waits for it.
+pub(super) enum Handed<R, E> {
+    /// The whole answer.
+    Whole(Response<Body<R>>),
+    /// The head of an answer whose body follows while the effect goes on.
+    Streaming(Response<Body<R>>),
+    /// The service failed instead of answering.
+    Failed(E),
+    /// The answer broke off.
+    Broken,
+    /// The answer did not come to an end in time.
+    Stalled,
+}
+
+/// Calls the service and sees its answer through to the end, whether or not the caller is still there.
+pub(super) async fn perform<S, B, R>(
+    mut inner: S,
+    request: Request<Body<B>>,
+    settings: Arc<Settings>,
+    hand: oneshot::Sender<Handed<R, S::Error>>,
+) -> Outcome
+where
+    S: Service<Request<Body<B>>, Response = Response<R>>,
+    R: http_body::Body<Data = Bytes>,
+    R::Error: Into<BoxError>,
+{
+    let method = request.method().clone();
+    let (parts, body) = match inner.call(request).await {
+        Ok(response) => response.into_parts(),
+        Err(error) => {
+            // Nobody waits any more if this fails; the outcome is recorded all the same.
+            let _ = hand.send(Handed::Failed(error));
+            return Outcome::unknown("the service failed without an answer");
+        }
+    };
+    let mut body = Box::pin(body);
+    let mut collected = Collected::default();
+    if !is_event_stream(&parts.headers) {
+        match collected.fill(&mut body, RESULT_BYTES_MAX, settings.stall).await {
+            Collecting::TooLong => {}
+            Collecting::Complete => {
+                let (whole, trailers) = (collected.to_bytes(), collected.trailers);
+                let outcome = outcome_of(&settings, &method, &parts, Some(&whole), trailers.clone());
+                let mut response = Response::from_parts(parts, Body::with_trailers(whole, trailers));
+                // The body that is there says how long it is.
+                response.headers_mut().remove(CONTENT_LENGTH);
+                let _ = hand.send(Handed::Whole(response));
+                return outcome;
+            }
+            Collecting::Broken(error) => {
+                let _ = hand.send(Handed::Broken);
+                return broken(&parts, &error);
+            }
+            Collecting::Stalled => {
+                let _ = hand.send(Handed::Stalled);
+                return stalled(&parts, settings.stall);
+            }
+        }
+    }
+    let (sender, frames) = mpsc::channel(RELAYED_FRAMES);
+    let head = Response::from_parts(parts.clone(), Body::relayed(frames));
+    let _ = hand.send(Handed::Streaming(head));
+    let mut relay = Relay { client: Some(sender), patience: settings.stall };
+    relay_rest(&mut relay, &parts, &mut body, collected, &settings, &method).await
+}
+
+/// Passes a stream on while it comes, and keeps it where it is small enough.
+async fn relay_rest<R>(
+    relay: &mut Relay,
+    parts: &Parts,
+    body: &mut Pin<Box<R>>,
+    mut collected: Collected,
+    settings: &Settings,
+    method: &Method,
+) -> Outcome
+where
+    R: http_body::Body<Data = Bytes>,
+    R::Error: Into<BoxError>,
+{
+    let mut keeps = collected.len() <= RESULT_BYTES_MAX;
+    for chunk in collected.take_chunks() {
+        relay.send(Piece::Frame(Frame::data(chunk))).await;
+    }
+    loop {
+        let frame = match next_frame(body, settings.stall).await {
+            Next::Frame(frame) => frame,
+            Next::End => break,
+            Next::Broken(error) => {
+                let outcome = broken(parts, &error);
+                relay.send(Piece::Broken(error)).await;
+                return outcome;
+            }
+            Next::Stalled => {
+                relay.send(Piece::Broken("the answer did not come to an end in time".into())).await;
+                return stalled(parts, settings.stall);
+            }
+        };
+        match (frame.data_ref(), frame.trailers_ref()) {
+            (Some(data), _) if keeps => collected.add(Frame::data(data.clone())),
+            (_, Some(trailers)) => collected.trailers = Some(trailers.clone()),
+            _ => {}
+        }
+        keeps &= collected.len() <= RESULT_BYTES_MAX;
+        relay.send(Piece::Frame(frame)).await;
+    }
+    relay.send(Piece::End).await;
+    let whole = keeps.then(|| collected.to_bytes());
+    outcome_of(settings, method, parts, whole.as_ref(), collected.trailers)
+}
+
+/// The way to a client that may go away, or read too slowly to be waited for.
+struct Relay {
+    client: Option<mpsc::Sender<Piece>>,
+    patience: Duration,
+}
+
+impl Relay {
+    async fn send(&mut self, piece: Piece) {
+        let Some(client) = &self.client else { return };
+        if !matches!(tokio::time::timeout(self.patience, client.send(piece)).await, Ok(Ok(()))) {
+            self.client = None;
+        }
+    }
+}
+
+/// The outcome that an answer stands for. Without its body (too long to keep) it is remembered without a result.
+fn outcome_of(
+    settings: &Settings,
+    method: &Method,
+    parts: &Parts,
+    body: Option<&Bytes>,
+    trailers: Option<HeaderMap>,
+) -> Outcome {
+    let seen = body.map_or(&[][..], |b| b);
+    let class = settings.rules.class(parts, seen, trailers.as_ref(), settings.dialect);
+    let body = body.and_then(|body| redacted(settings, &parts.headers, body));
+    let keep = |body: Bytes| {
+        let (headers, trailers) = (without_redacted(settings, &parts.headers), trailers.clone());
+        let trailers = trailers.map(|trailers| without_redacted(settings, &trailers).into_owned());
+        Kept::of(parts.status, &headers, &settings.replayed, body, trailers).encode()
+    };
+    let why = |default: &str| match parts.extensions.get::<Said>().and_then(|said| said.why.clone()) {
+        Some(why) => why,
+        None => format!("the service answered {}, which {default}", parts.status.as_u16()),
+    };
+    match class {
+        Class::Succeeded | Class::Final => {
+            let effect = effect_of(class, &parts.headers, parts.status, method, &settings.policy);
+            match body {
+                Some(body) => Outcome::succeeded(effect, keep(body)),
+                None => Outcome::Succeeded { effect, result: None },
+            }
+        }
+        Class::Rejected => {
+            let code = format!("HTTP_{}", parts.status.as_u16());
+            let failure = Failure::new(code, why("means that nothing happened"));
+            let detail = body.map(keep).filter(|kept| kept.len() <= RESULT_BYTES_MAX);
+            Outcome::Rejected(match detail {
+                Some(detail) => failure.with_detail(detail),
+                None => failure,
+            })
+        }
+        Class::Unknown => {
+            let start = |body: Bytes| body.slice(..body.len().min(EVIDENCE_BYTES));
+            let evidence = keep(body.map_or_else(Bytes::new, start));
+            let doubt = Doubt::new(DoubtCause::Reported, why("does not prove that nothing happened"));
+            Outcome::Unknown(doubt.with_evidence(evidence))
+        }
+    }
+}
+
+/// A body without what the rules name; nothing if it cannot be read for that.
+fn redacted(settings: &Settings, headers: &HeaderMap, body: &Bytes) -> Option<Bytes> {
+    let rules = &settings.redaction;
+    if !rules.is_about_bodies() {
+        return Some(body.clone());
+    }
+    if headers.contains_key(CONTENT_ENCODING) {
+        return None;
+    }
+    let kind = headers.get(CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()));
+    match rules.body(kind.as_deref(), body)? {
+        Cow::Borrowed(_) => Some(body.clone()),
+        Cow::Owned(body) => Some(body.into()),
+    }
+}
+
+fn without_redacted<'h>(settings: &Settings, headers: &'h HeaderMap) -> Cow<'h, HeaderMap> {
+    let rules = &settings.redaction;
+    if rules.is_empty() || headers.keys().all(|name| rules.keeps_header(name.as_str())) {
+        return Cow::Borrowed(headers);
+    }
+    let kept = headers.iter().filter(|(name, _)| rules.keeps_header(name.as_str()));
+    let mut left = HeaderMap::new();
+    kept.for_each(|(name, value)| {
+        left.append(name.clone(), value.clone());
+    });
+    Cow::Owned(left)
+}
+
+fn broken(parts: &Parts, error: &BoxError) -> Outcome {
+    Outcome::unknown(format!(
+        "the service answered {}, and the answer broke off: {error}",
+        parts.status.as_u16()
+    ))
+}
+
+fn stalled(parts: &Parts, stall: Duration) -> Outcome {
+    let message =
+        format!("the service answered {}, and then nothing for {} s", parts.status.as_u16(), stall.as_secs());
+    Outcome::Unknown(Doubt::new(DoubtCause::TimedOut, message))
+}
+
+/// Events are handed on one by one; to wait for the last would be to break what they are for.
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+}

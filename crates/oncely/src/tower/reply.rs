@@ -1,0 +1,332 @@
+//! From what the engine says to a response: replays, problems, and what first answers carry.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{AGE, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Response, StatusCode};
+use oncely_core::canonical::PayloadError;
+use oncely_core::machine::HaltReason;
+use oncely_core::{Doubt, DoubtCause, IntentId, Key, KeyOrigin, Outcome, Record, State};
+use serde_json::{Value, json};
+
+use super::body::Body;
+use super::classify::{IDEMPOTENCY_EFFECT, expected_effect};
+use super::effect::Handed;
+use super::kept::Kept;
+use super::key::{GivenKey, IDEMPOTENCY_KEY};
+use super::problem::{Code, Problem, Reader};
+use super::service::Answered;
+use super::settings::Settings;
+use crate::answer::{Answer, Execution, Replay, Unrecorded, Unresolved};
+use crate::error::Error;
+
+/// `true` on an answer that an earlier request got.
+pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+/// How a guarded request ended: `succeeded`, `rejected` or `unknown`.
+pub const IDEMPOTENCY_OUTCOME: HeaderName = HeaderName::from_static("idempotency-outcome");
+/// The id of the record that remembers a guarded request.
+pub const IDEMPOTENCY_RECORD: HeaderName = HeaderName::from_static("idempotency-record");
+/// What went wrong while the end of a request was recorded.
+pub const IDEMPOTENCY_WARNING: HeaderName = HeaderName::from_static("idempotency-warning");
+/// `true` asks what would happen.
+pub const IDEMPOTENCY_DRY_RUN: HeaderName = HeaderName::from_static("idempotency-dry-run");
+
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+
+/// A request that wants an answer.
+pub(super) struct Asked {
+    pub(super) settings: Arc<Settings>,
+    pub(super) given: Option<GivenKey>,
+    pub(super) method: Method,
+    pub(super) reader: Reader,
+}
+
+/// A problem as a response.
+pub(super) fn problem<R>(problem: Problem, reader: Reader) -> Response<Body<R>> {
+    problem.into_response(reader).map(Body::whole)
+}
+
+/// Whether a request asks what would happen. In doubt it does: a dry run that executes cannot be taken back.
+pub fn asks_for_dry_run(headers: &HeaderMap) -> bool {
+    let is_false =
+        |text: &str| matches!(text.trim().to_ascii_lowercase().as_str(), "false" | "?0" | "0" | "no");
+    let header = headers.get_all(IDEMPOTENCY_DRY_RUN).iter();
+    let by_header = header.map(|value| value.to_str().unwrap_or("")).any(|value| !is_false(value));
+    let prefers = headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
+    let by_preference = prefers.flat_map(|value| value.split(',')).any(|preference| {
+        let preference = preference.split(';').next().unwrap_or("");
+        let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
+        name.trim().eq_ignore_ascii_case("dry-run") && !is_false(value.trim().trim_matches('"'))
+    });
+    by_header || by_preference
+}
+
+/// Says on a request that it is a dry run, in both spellings: a service may know only one.
+pub(super) fn mark_request_dry(headers: &mut HeaderMap) {
+    headers.insert(IDEMPOTENCY_DRY_RUN, HeaderValue::from_static("true"));
+    headers.append(PREFER, HeaderValue::from_static("dry-run"));
+}
+
+/// Says on a response that it answers a dry run.
+pub(super) fn marked_dry<R>(mut response: Response<Body<R>>) -> Response<Body<R>> {
+    let headers = response.headers_mut();
+    headers.insert(IDEMPOTENCY_DRY_RUN, HeaderValue::from_static("true"));
+    headers.insert(HeaderName::from_static("preference-applied"), HeaderValue::from_static("dry-run"));
+    response
+}
+
+impl Asked {
+    pub(super) fn key_text(&self) -> Option<&str> {
+        self.given.as_ref().map(|given| given.key.as_str())
+    }
+
+    pub(super) fn problem<R>(&self, found: Problem) -> Response<Body<R>> {
+        problem(found.with_key(self.key_text()), self.reader)
+    }
+
+    /// The engine gave no answer: nothing ran.
+    pub(super) fn error<R>(&self, error: &Error) -> Response<Body<R>> {
+        let code = match error {
+            Error::Store(_) => Code::StoreUnavailable,
+            Error::Overloaded { .. } => Code::Overloaded,
+            Error::KeyRequired { .. } => Code::KeyRequired,
+            Error::Name(_) => Code::KeyMalformed,
+            Error::Payload(PayloadError::TooLarge { .. }) => Code::BodyTooLarge,
+            Error::Payload(_) => Code::BodyUnusable,
+            _ => Code::Misconfigured,
+        };
+        let detail = match code {
+            // Where the ledger is and what ails it is not for strangers.
+            Code::StoreUnavailable => "the ledger cannot be used; nothing ran. Try again later".to_owned(),
+            _ => error.to_string(),
+        };
+        self.problem(Problem::new(code, detail))
+    }
+
+    /// The answer of an earlier request, or why there is none.
+    pub(super) fn answer<R>(&self, answer: &Answer) -> Response<Body<R>> {
+        match answer {
+            Answer::Replayed(replay) => self.replay(replay),
+            Answer::Refused(replay) => self.refused(replay),
+            Answer::Conflict { intent } => {
+                let detail = "the key was used for another request; nothing ran. Repeat the first request exactly to \
+                              get its answer, or use another key for another intent";
+                self.problem(Problem::key_reused(self.settings.dialect, detail).about(*intent))
+            }
+            Answer::InProgress(there) => {
+                let detail = format!(
+                    "attempt {} of this request is still running; nothing ran here. Ask again with the same key to \
+                     get its answer",
+                    there.record.body.attempts
+                );
+                let found = Problem::new(Code::InProgress, detail).retry_after_ms(there.retry_after_ms);
+                self.problem(found.about(there.record.intent))
+            }
+            Answer::Unknown(there) => self.unknown(there),
+            // Answers of a begin only; an execution has its own way.
+            Answer::Executed(execution) => {
+                self.problem(self.doubt(execution.intent, "it ran, and its answer was lost"))
+            }
+        }
+    }
+
+    fn replay<R>(&self, replay: &Replay) -> Response<Body<R>> {
+        let mut response = match replay.result() {
+            Some(result) => Kept::of_result(result).into_response(),
+            None => {
+                let reason = format!(
+                    "it happened {} s ago; its answer is not kept, and nothing ran now",
+                    replay.age_ms() / 1_000
+                );
+                let first = replay.first_effect().map(|effect| effect.as_str());
+                json_response(&json!({
+                    "ok": true, "effect": "noop", "reason": reason, "data": null,
+                    "meta": { "id": replay.record.intent.to_string(), "first_effect": first },
+                }))
+            }
+        };
+        let headers = response.headers_mut();
+        headers.insert(IDEMPOTENCY_EFFECT, HeaderValue::from_static("noop"));
+        self.stamp_replay(headers, replay);
+        response
+    }
+
+    /// The rejection that used up the last retry.
+    fn refused<R>(&self, replay: &Replay) -> Response<Body<R>> {
+        let State::Rejected { failure, .. } = &replay.record.body.state else {
+            return self.problem(self.doubt(replay.record.intent, "its record cannot be read"));
+        };
+        let mut response = match failure.detail.as_deref().and_then(Kept::decode) {
+            Some(kept) => kept.into_response(),
+            None => {
+                let detail = format!(
+                    "{}. It was tried {} times and its retries are used up; nothing ran now. Use another key",
+                    failure.message, replay.record.body.tries
+                );
+                self.problem(Problem::new(Code::Rejected, detail).about(replay.record.intent))
+            }
+        };
+        self.stamp_replay(response.headers_mut(), replay);
+        response
+    }
+
+    fn stamp_replay(&self, headers: &mut HeaderMap, replay: &Replay) {
+        headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
+        headers.insert(AGE, HeaderValue::from(replay.age_ms() / 1_000));
+        self.stamp(headers, replay.record.intent, &replay.record.body.name.key);
+    }
+
+    fn unknown<R>(&self, there: &Unresolved) -> Response<Body<R>> {
+        let known = match &there.record.body.state {
+            State::InDoubt { doubt, .. } => told(doubt),
+            _ => "its end is not known",
+        };
+        let why = match there.reason {
+            HaltReason::Policy => "",
+            HaltReason::Unsure => " The check could not tell.",
+            HaltReason::DownstreamForgot => {
+                " The provider no longer remembers the key, so a retry would not be harmless."
+            }
+            HaltReason::BudgetSpent => " Its retries are used up.",
+        };
+        let known = format!("attempt {} may have happened: {known}.{why}", there.record.body.attempts);
+        self.problem(self.doubt(there.record.intent, &known))
+    }
+
+    fn doubt(&self, intent: IntentId, known: &str) -> Problem {
+        let id = intent.short();
+        let detail = format!(
+            "{known} Nothing ran now. Find out whether it happened, then settle it: oncely resolve {id} --succeeded if \
+             it did, oncely resolve {id} --rejected if it did not"
+        );
+        Problem::new(Code::OutcomeUnknown, detail).about(intent)
+    }
+
+    /// The head of a stream; how it ends is recorded when it ends.
+    pub(super) fn streaming<R>(
+        &self,
+        mut response: Response<Body<R>>,
+        intent: IntentId,
+        key: &Key,
+    ) -> Response<Body<R>> {
+        self.stamp(response.headers_mut(), intent, key);
+        response
+    }
+
+    /// The answer of a request that ran now.
+    pub(super) fn executed<R, E>(
+        &self,
+        handed: Option<Handed<R, E>>,
+        execution: &Execution,
+        key: &Key,
+    ) -> Answered<R, E> {
+        let failed = |status: StatusCode| {
+            let known = match &execution.outcome {
+                Outcome::Unknown(doubt) => {
+                    format!("attempt {} may have happened: {}.", execution.attempt, told(doubt))
+                }
+                _ => "it may have happened.".to_owned(),
+            };
+            self.problem(self.doubt(execution.intent, &known).with_status(status))
+        };
+        let mut response = match handed {
+            Some(Handed::Failed(error)) => return Err(error),
+            Some(Handed::Whole(response) | Handed::Streaming(response)) => response,
+            Some(Handed::Broken) => failed(StatusCode::BAD_GATEWAY),
+            Some(Handed::Stalled) => failed(StatusCode::GATEWAY_TIMEOUT),
+            None => failed(StatusCode::INTERNAL_SERVER_ERROR),
+        };
+        let headers = response.headers_mut();
+        let outcome = match (&execution.outcome, &execution.unrecorded) {
+            (Outcome::Succeeded { effect, .. }, _) => {
+                headers.insert(IDEMPOTENCY_EFFECT, HeaderValue::from_static(effect.as_str()));
+                "succeeded"
+            }
+            (Outcome::Rejected(_), Some(Unrecorded::EarlierUnknown)) | (Outcome::Unknown(_), _) => "unknown",
+            (Outcome::Rejected(_), _) => "rejected",
+        };
+        headers.insert(IDEMPOTENCY_OUTCOME, HeaderValue::from_static(outcome));
+        if let Some(warning) = warning(execution.unrecorded.as_ref()) {
+            headers.insert(IDEMPOTENCY_WARNING, HeaderValue::from_static(warning));
+        }
+        self.stamp(headers, execution.intent, key);
+        Ok(response)
+    }
+
+    /// Which record, and the key that was used: as the caller wrote it, or the derived one.
+    fn stamp(&self, headers: &mut HeaderMap, intent: IntentId, key: &Key) {
+        let shown = match (&self.given, key.origin()) {
+            (Some(given), _) => Some(given.written.clone()),
+            (None, KeyOrigin::Derived) => HeaderValue::try_from(format!("\"{}\"", key.as_str())).ok(),
+            (None, KeyOrigin::Explicit) => None,
+        };
+        if let Some(shown) = shown {
+            headers.insert(IDEMPOTENCY_KEY, shown);
+        }
+        insert_record(headers, intent);
+    }
+
+    /// A dry run of a call that would run.
+    pub(super) fn would_run<R>(&self, attempt: u32) -> Response<Body<R>> {
+        let effect = expected_effect(&self.method, &self.settings.policy).would();
+        self.dry(effect, format!("it would run, as attempt {attempt}"), None)
+    }
+
+    /// A dry run of a call that would first ask about an attempt in doubt.
+    pub(super) fn would_check<R>(&self, record: &Record) -> Response<Body<R>> {
+        let reason = "an earlier attempt is in doubt: the check would be asked, and it would run or not";
+        let effect = expected_effect(&self.method, &self.settings.policy).would();
+        self.dry(effect, reason.to_owned(), Some(record.intent))
+    }
+
+    /// A dry run of a call that would be answered from memory.
+    pub(super) fn would_replay<R>(&self, replay: &Replay) -> Response<Body<R>> {
+        let reason = format!("it happened {} s ago: its answer would be replayed", replay.age_ms() / 1_000);
+        self.dry("noop", reason, Some(replay.record.intent))
+    }
+
+    fn dry<R>(&self, effect: &'static str, reason: String, record: Option<IntentId>) -> Response<Body<R>> {
+        let mut meta = json!({ "dry_run": true });
+        if let Some(record) = record {
+            meta["id"] = record.to_string().into();
+        }
+        let body = json!({ "ok": true, "effect": effect, "reason": reason, "data": null, "meta": meta });
+        let mut response = json_response(&body);
+        response.headers_mut().insert(IDEMPOTENCY_EFFECT, HeaderValue::from_static(effect));
+        marked_dry(response)
+    }
+}
+
+/// What a stranger is told of a doubt: neither processes and hosts, nor what a panic said.
+fn told(doubt: &Doubt) -> &str {
+    match doubt.cause {
+        DoubtCause::OwnerLost => "the process that ran it is gone",
+        DoubtCause::Abandoned => "it was given up before its end",
+        DoubtCause::Reported | DoubtCause::TimedOut => &doubt.message,
+    }
+}
+
+fn warning(unrecorded: Option<&Unrecorded>) -> Option<&'static str> {
+    Some(match unrecorded? {
+        Unrecorded::StoreFailed(_) => "unrecorded: the ledger failed after the effect; recording is tried on",
+        Unrecorded::Superseded => {
+            "superseded: another attempt had taken its place; it may have happened twice"
+        }
+        Unrecorded::EarlierUnknown => {
+            "in doubt: this attempt was rejected, what an earlier one did is not known"
+        }
+    })
+}
+
+fn insert_record(headers: &mut HeaderMap, intent: IntentId) {
+    if let Ok(id) = HeaderValue::try_from(intent.to_string()) {
+        headers.insert(IDEMPOTENCY_RECORD, id);
+    }
+}
+
+fn json_response<R>(body: &Value) -> Response<Body<R>> {
+    let mut response = Response::new(Body::whole(Bytes::from(body.to_string())));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,247 @@
+//! The service: from a request to an answer, with the engine in between. Nothing about idempotency is decided here.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
+use http::request::Parts;
+use http::{Request, Response};
+use oncely_core::canonical::PayloadError;
+use tokio::sync::oneshot;
+use tower_service::Service;
+
+use super::body::{Body, BoxError, Collected, Collecting};
+use super::effect::{self, Handed};
+use super::gate::{Gate, Place};
+use super::problem::{Code, Problem, Reader};
+use super::reply::{self, Asked};
+use super::request::{BodyForm, Head, call_of, form_of};
+use super::settings::{DryRun, Settings};
+use crate::answer::{Answer, Forecast};
+use crate::call::Call;
+use crate::engine::{Begun, Oncely};
+use crate::error::Error;
+
+/// How slowly a body may come, beyond the pause that any body is granted.
+const SLOWEST_BYTES_PER_S: usize = 64 * 1024;
+
+/// What a request is answered with.
+pub(super) type Answered<R, E> = Result<Response<Body<R>>, E>;
+
+/// A service behind the layer: guarded requests run once per intent.
+#[derive(Clone)]
+pub struct OncelyService<S> {
+    pub(super) inner: S,
+    pub(super) door: Door,
+}
+
+/// What all requests share. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Door {
+    pub(super) oncely: Oncely,
+    pub(super) settings: Arc<Settings>,
+    pub(super) gate: Arc<Gate>,
+}
+
+impl<S, B, R> Service<Request<B>> for OncelyService<S>
+where
+    S: Service<Request<Body<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    type Response = Response<Body<R>>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Answered<R, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // The one that was polled ready is the one to call.
+        let spare = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, spare);
+        if !self.door.settings.methods.contains(request.method()) {
+            let passed = inner.call(request.map(Body::passed));
+            return Box::pin(async move { Ok(passed.await?.map(Body::passed)) });
+        }
+        Box::pin(guard(self.door.clone(), inner, request))
+    }
+}
+
+/// Guards one request.
+async fn guard<S, B, R>(door: Door, inner: S, request: Request<B>) -> Answered<R, S::Error>
+where
+    S: Service<Request<Body<B>>, Response = Response<R>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let (mut parts, body) = request.into_parts();
+    let reader = Reader::of(&parts.headers, door.settings.dialect);
+    let mut head = match Head::read(&door.settings, &parts.headers) {
+        Ok(head) => head,
+        Err(problem) => return Ok(reply::problem(problem, reader)),
+    };
+    // A key that may stand in the body is missed only when the body is there.
+    if door.settings.own_key.is_none()
+        && let Err(problem) = head.require_key(&door.settings)
+    {
+        return Ok(reply::problem(problem, reader));
+    }
+    let Some(mut place) = door.gate.enter() else {
+        let problem =
+            Problem::new(Code::Overloaded, "too many calls are under way; nothing ran. Try again later");
+        return Ok(reply::problem(problem, reader));
+    };
+    let body = match buffer(&door.settings, &parts, body, &mut place).await {
+        Ok(body) => body,
+        Err(problem) => return Ok(reply::problem(problem.with_key(head.key_text()), reader)),
+    };
+    if let Some(own_key) = &door.settings.own_key
+        && let Err(problem) =
+            head.adopt(own_key(&parts, &body)).and_then(|()| head.require_key(&door.settings))
+    {
+        return Ok(reply::problem(problem, reader));
+    }
+    let dry_run = reply::asks_for_dry_run(&parts.headers);
+    let form = form_of(&parts.headers, &body);
+    let call = call_of(&door.settings, &head, &parts, &body, form);
+    let asked =
+        Asked { settings: door.settings.clone(), given: head.given, method: parts.method.clone(), reader };
+    let name = asked.key_text().map_or(call.payload.as_slice(), str::as_bytes);
+    let Some(_key_place) = door.gate.enter_key((&call.namespace, &call.tool, name)) else {
+        let detail =
+            "too many calls with this key are under way; nothing ran. Try again later with the same key";
+        return Ok(asked.problem(Problem::new(Code::TooManyWaiters, detail)));
+    };
+    // A retry may come from a client that reads no compression: what is kept is plain.
+    parts.headers.remove(ACCEPT_ENCODING);
+    // The body that is there says how long it is.
+    parts.headers.remove(CONTENT_LENGTH);
+    if dry_run {
+        return forecast(door, inner, Request::from_parts(parts, Body::whole(body)), call, asked).await;
+    }
+    let begun = match begin(&door, &asked, call, form, &parts, &body).await {
+        Ok(begun) => begun,
+        Err(error) => return Ok(asked.error(&error)),
+    };
+    let attempt = match begun {
+        Begun::Answered(answer) => return Ok(asked.answer(&answer)),
+        Begun::Run(attempt) => attempt,
+    };
+    let (intent, key) = (attempt.info().intent(), attempt.info().name().key.clone());
+    let (hand, mut handed) = oneshot::channel();
+    let settings = door.settings.clone();
+    let execution = door.oncely.execute(attempt, None, move |info| {
+        let mut request = Request::from_parts(parts, Body::whole(body));
+        request.extensions_mut().insert(info);
+        effect::perform(inner, request, settings, hand)
+    });
+    let mut execution = pin!(execution);
+    // A stream is handed on as it comes; everything else only after its end is durable.
+    tokio::select! {
+        biased;
+        answer = &mut handed => match answer {
+            Ok(Handed::Streaming(response)) => Ok(asked.streaming(response, intent, &key)),
+            Ok(answer) => asked.executed(Some(answer), &execution.await, &key),
+            Err(_) => asked.executed(None, &execution.await, &key),
+        },
+        execution = &mut execution => asked.executed(handed.await.ok(), &execution, &key),
+    }
+}
+
+/// Asks the engine. JSON that means more than one thing counts byte for byte.
+async fn begin(
+    door: &Door,
+    asked: &Asked,
+    mut call: Call,
+    form: BodyForm,
+    parts: &Parts,
+    body: &Bytes,
+) -> Result<Begun, Error> {
+    match door.oncely.begin(&call).await {
+        Err(Error::Payload(PayloadError::Malformed(_))) if form == BodyForm::Json => {
+            call.payload = super::request::payload(&asked.settings, parts, body, BodyForm::Raw);
+            door.oncely.begin(&call).await
+        }
+        begun => begun,
+    }
+}
+
+/// Reads a guarded body into memory, up to the limit.
+async fn buffer<B>(settings: &Settings, parts: &Parts, body: B, place: &mut Place) -> Result<Bytes, Problem>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let max = settings.body_max;
+    let too_large = || {
+        let detail =
+            format!("the body of a guarded request may have {max} bytes; nothing ran. Send a smaller one");
+        Problem::new(Code::BodyTooLarge, detail)
+    };
+    let stated = parts.headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+    if stated.is_some_and(|len| len > max as u64) {
+        return Err(too_large());
+    }
+    let expected = stated.and_then(|len| usize::try_from(len).ok()).unwrap_or(max);
+    if !place.set_aside(expected) {
+        let detail = "the bodies of requests under way take too much memory; nothing ran. Try again later";
+        return Err(Problem::new(Code::Overloaded, detail));
+    }
+    let mut collected = Collected::default();
+    let mut body = Box::pin(body);
+    // However it drips, a body has an end.
+    let patience = settings.stall + Duration::from_secs((expected / SLOWEST_BYTES_PER_S) as u64);
+    let filled = tokio::time::timeout(patience, collected.fill(&mut body, max, settings.stall)).await;
+    match filled.unwrap_or(Collecting::Stalled) {
+        Collecting::Complete => {
+            // Never more than was set aside.
+            place.set_aside(collected.len());
+            Ok(collected.to_bytes())
+        }
+        Collecting::TooLong => Err(too_large()),
+        Collecting::Broken(_) | Collecting::Stalled => {
+            let detail = "the body of the request broke off; nothing ran. Send it again with the same key";
+            Err(Problem::new(Code::BodyUnusable, detail))
+        }
+    }
+}
+
+/// Answers a dry run: runs nothing, writes nothing, uses up no key.
+async fn forecast<S, B, R>(
+    door: Door,
+    mut inner: S,
+    mut request: Request<Body<B>>,
+    call: Call,
+    asked: Asked,
+) -> Answered<R, S::Error>
+where
+    S: Service<Request<Body<B>>, Response = Response<R>>,
+    R: http_body::Body<Data = Bytes>,
+{
+    match door.oncely.dry_run(&call).await {
+        Err(error) => Ok(asked.error(&error)),
+        Ok(Forecast::WouldRun { .. }) if asked.settings.dry_run == DryRun::PassOn => {
+            reply::mark_request_dry(request.headers_mut());
+            let response = inner.call(request).await?;
+            Ok(reply::marked_dry(response.map(Body::passed)))
+        }
+        Ok(Forecast::WouldRun { attempt, .. }) => Ok(asked.would_run(attempt)),
+        Ok(Forecast::WouldCheck { record }) => Ok(asked.would_check(&record)),
+        Ok(Forecast::WouldAnswer(Answer::Replayed(replay))) => Ok(asked.would_replay(&replay)),
+        Ok(Forecast::WouldAnswer(answer)) => Ok(reply::marked_dry(asked.answer(&answer))),
+    }
+}

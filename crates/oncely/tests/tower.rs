@@ -1,0 +1,256 @@
+//! The HTTP layer around services of every temper: ones that panic, fail, say what they mean, answer with trailers.
+
+#![cfg(feature = "tower")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use oncely::tower::{Body, Class, OncelyLayer, Said};
+use oncely::{AttemptInfo, Effect, Oncely, Policy};
+use oncely_core::select::Selector;
+use tokio::sync::Notify;
+use tower_layer::Layer as _;
+use tower_service::Service;
+
+type Answer = Response<http_body_util::combinators::UnsyncBoxBody<Bytes, oncely::tower::BoxError>>;
+type Handler = Arc<dyn Fn(u32, Request<Body<Full<Bytes>>>) -> Handled + Send + Sync>;
+type Handled = Pin<Box<dyn Future<Output = Result<Answer, &'static str>> + Send>>;
+
+/// A service that counts its runs outside of the layer.
+#[derive(Clone)]
+struct Counted {
+    runs: Arc<AtomicU32>,
+    handler: Handler,
+}
+
+impl Counted {
+    fn new<F>(handler: impl Fn(u32, Request<Body<Full<Bytes>>>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Answer, &'static str>> + Send + 'static,
+    {
+        Self { runs: Arc::default(), handler: Arc::new(move |run, request| Box::pin(handler(run, request))) }
+    }
+
+    fn runs(&self) -> u32 {
+        self.runs.load(Ordering::SeqCst)
+    }
+}
+
+impl Service<Request<Body<Full<Bytes>>>> for Counted {
+    type Response = Answer;
+    type Error = &'static str;
+    type Future = Handled;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body<Full<Bytes>>>) -> Handled {
+        (self.handler)(self.runs.fetch_add(1, Ordering::SeqCst) + 1, request)
+    }
+}
+
+fn text(status: u16, body: &'static str) -> Answer {
+    Response::builder()
+        .status(status)
+        .body(Full::from(body).map_err(|never| match never {}).boxed_unsync())
+        .unwrap()
+}
+
+async fn layer() -> OncelyLayer {
+    OncelyLayer::new(Oncely::new(oncely_store::open("memory:").await.unwrap()))
+}
+
+fn post(key: Option<&str>, body: &'static str) -> Request<Full<Bytes>> {
+    let mut request = Request::post("/orders").header("content-type", "application/json");
+    request = request.header("authorization", "Bearer a");
+    if let Some(key) = key {
+        request = request.header("idempotency-key", key);
+    }
+    request.body(Full::from(body)).unwrap()
+}
+
+struct Seen {
+    status: u16,
+    headers: HeaderMap,
+    trailers: Option<HeaderMap>,
+    body: String,
+}
+
+impl Seen {
+    fn replayed(&self) -> bool {
+        self.headers.contains_key("idempotent-replayed")
+    }
+}
+
+async fn send<S>(service: &S, request: Request<Full<Bytes>>) -> Result<Seen, S::Error>
+where
+    S: Service<Request<Full<Bytes>>, Response = Response<Body<<Answer as Inner>::Body>>> + Clone,
+    S::Error: std::fmt::Debug,
+{
+    let (parts, body) = service.clone().call(request).await?.into_parts();
+    let collected = body.collect().await.unwrap();
+    let trailers = collected.trailers().cloned();
+    let body = String::from_utf8(collected.to_bytes().to_vec()).unwrap();
+    Ok(Seen { status: parts.status.as_u16(), headers: parts.headers, trailers, body })
+}
+
+/// The body of a response.
+trait Inner {
+    type Body;
+}
+
+impl<B> Inner for Response<B> {
+    type Body = B;
+}
+
+#[tokio::test]
+async fn a_panic_is_an_unknown_outcome_and_is_not_run_again() {
+    let counted = Counted::new(|_, _| async { panic!("boom") });
+    let service = layer().await.layer(counted.clone());
+    let first = send(&service, post(Some("k"), "{}")).await.unwrap();
+    assert_eq!(first.status, 500);
+    assert!(first.body.contains("outcome_unknown") && !first.body.contains("boom"), "{}", first.body);
+    let retry = send(&service, post(Some("k"), "{}")).await.unwrap();
+    assert_eq!((retry.status, counted.runs()), (409, 1));
+}
+
+#[tokio::test]
+async fn an_error_of_the_service_reaches_its_caller_and_leaves_a_doubt() {
+    let counted = Counted::new(|_, _| async { Err("lost") });
+    let service = layer().await.layer(counted.clone());
+    assert_eq!(send(&service, post(Some("k"), "{}")).await.err(), Some("lost"));
+    assert_eq!(send(&service, post(Some("k"), "{}")).await.unwrap().status, 409);
+    assert_eq!(counted.runs(), 1);
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_does_not_cancel_the_service() {
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (told, wait) = (begun.clone(), go.clone());
+    let counted = Counted::new(move |_, _| {
+        let (told, wait) = (told.clone(), wait.clone());
+        async move {
+            told.notify_one();
+            wait.notified().await;
+            Ok(text(201, "made"))
+        }
+    });
+    let service = layer().await.layer(counted.clone());
+    let mut call = service.clone().call(post(Some("k"), "{}"));
+    tokio::select! {
+        _ = &mut call => panic!("it answered before it was let go"),
+        () = begun.notified() => {}
+    }
+    drop(call);
+    go.notify_one();
+    let retry = send(&service, post(Some("k"), "{}")).await.unwrap();
+    assert_eq!((retry.status, retry.body.as_str(), retry.replayed()), (201, "made", true));
+    assert_eq!(counted.runs(), 1);
+}
+
+#[tokio::test]
+async fn a_service_can_say_itself_what_its_answer_proves() {
+    let counted = Counted::new(|run, request: Request<Body<Full<Bytes>>>| async move {
+        assert_eq!(request.extensions().get::<AttemptInfo>().unwrap().number(), run);
+        let mut answer = text(500, "try again");
+        if run == 1 {
+            answer.extensions_mut().insert(Said { class: Class::Rejected, why: Some("out of stock".into()) });
+        } else {
+            answer = text(200, "made");
+        }
+        Ok(answer)
+    });
+    let service = layer().await.layer(counted.clone());
+    assert_eq!(send(&service, post(Some("k"), "{}")).await.unwrap().status, 500);
+    assert_eq!(send(&service, post(Some("k"), "{}")).await.unwrap().body, "made");
+    assert_eq!(counted.runs(), 2);
+}
+
+#[tokio::test]
+async fn a_rejection_is_replayed_once_its_retries_are_used_up() {
+    let counted =
+        Counted::new(|run, _| async move { Ok(text(422, if run == 1 { "first" } else { "later" })) });
+    let policy = Policy { max_retries: 1, ..Policy::default() };
+    let service = layer().await.policy(policy).layer(counted.clone());
+    for (expected, replayed) in [("first", false), ("later", false), ("later", true), ("later", true)] {
+        let seen = send(&service, post(Some("k"), "{}")).await.unwrap();
+        assert_eq!((seen.status, seen.body.as_str(), seen.replayed()), (422, expected, replayed));
+    }
+    assert_eq!(counted.runs(), 2);
+}
+
+#[tokio::test]
+async fn trailers_are_kept_and_decide_what_a_grpc_answer_means() {
+    let counted = Counted::new(|run, _| async move {
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", if run == 1 { "5" } else { "0" }.parse().unwrap());
+        let frames = [Ok(Frame::data(Bytes::from_static(b"reply"))), Ok(Frame::trailers(trailers))];
+        let body = StreamBody::new(futures_of(frames)).boxed_unsync();
+        Ok(Response::builder().header("content-type", "application/grpc").body(body).unwrap())
+    });
+    let service = layer().await.layer(counted.clone());
+    // Not found: nothing happened, so the retry runs.
+    for (status, replayed) in [("5", false), ("0", false), ("0", true)] {
+        let seen = send(&service, post(Some("k"), "{}")).await.unwrap();
+        assert_eq!(
+            (seen.trailers.as_ref().unwrap()["grpc-status"].to_str().unwrap(), seen.replayed()),
+            (status, replayed)
+        );
+        assert_eq!(seen.body, "reply");
+    }
+    assert_eq!(counted.runs(), 2);
+}
+
+/// A stream of frames that are there already.
+fn futures_of<T>(items: impl IntoIterator<Item = T>) -> Frames<T> {
+    Frames(items.into_iter().collect())
+}
+
+struct Frames<T>(std::collections::VecDeque<T>);
+
+impl<T: Unpin> futures_core::Stream for Frames<T> {
+    type Item = T;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<T>> {
+        Poll::Ready(self.0.pop_front())
+    }
+}
+
+#[tokio::test]
+async fn fields_of_the_body_can_be_the_intent() {
+    let counted = Counted::new(|_, _| async { Ok(text(201, "sent")) });
+    let policy =
+        Policy { key: vec![Selector::parse("to").unwrap()], effect: Effect::Sent, ..Policy::default() };
+    let service = layer().await.policy(policy).layer(counted.clone());
+    let first = send(&service, post(None, r#"{"to":"a","text":"hello"}"#)).await.unwrap();
+    assert_eq!(first.headers["idempotency-effect"], "sent");
+    assert!(first.headers["idempotency-key"].to_str().unwrap().starts_with("\"derived "));
+    let reworded = send(&service, post(None, r#"{"to":"a","text":"hi there"}"#)).await.unwrap();
+    assert!(reworded.replayed());
+    assert!(!send(&service, post(None, r#"{"to":"b","text":"hello"}"#)).await.unwrap().replayed());
+    let missing = send(&service, post(None, r#"{"text":"hello"}"#)).await.unwrap();
+    assert_eq!(missing.status, 400);
+    assert!(missing.body.contains("body_unusable"), "{}", missing.body);
+    assert_eq!(counted.runs(), 2);
+}
+
+#[tokio::test]
+async fn a_service_sees_no_wish_for_compression_on_guarded_requests() {
+    let counted = Counted::new(|_, request: Request<Body<Full<Bytes>>>| async move {
+        assert!(!request.headers().contains_key("accept-encoding"));
+        Ok(text(201, "made"))
+    });
+    let service = layer().await.layer(counted);
+    let mut request = post(Some("k"), "{}");
+    request.headers_mut().insert("accept-encoding", "gzip".parse().unwrap());
+    assert_eq!(send(&service, request).await.unwrap().status, 201);
+}
