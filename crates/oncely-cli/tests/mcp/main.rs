@@ -9,6 +9,7 @@
 )]
 
 mod bad;
+mod careful;
 mod ending;
 mod explaining;
 mod guarding;

@@ -16,6 +16,8 @@ FLAGS = os.environ.get("FLAGS", "")
 PAGE = int(os.environ.get("PAGE", "100"))
 
 OUT = threading.Lock()
+# Set when the client has answered a request of ours.
+ANSWERED = threading.Event()
 
 
 def schema(**properties):
@@ -39,6 +41,7 @@ TOOLS = [
     {"name": "progress", "inputSchema": schema()},
     {"name": "big", "annotations": {"readOnlyHint": True}, "inputSchema": schema(bytes="integer")},
     {"name": "change", "annotations": {"readOnlyHint": True}, "inputSchema": schema()},
+    {"name": "consult", "inputSchema": schema()},
     {"name": "sample", "annotations": {"readOnlyHint": True}, "inputSchema": schema()},
 ]
 
@@ -119,6 +122,11 @@ def call(params, send, modern):
         TOOLS[0]["annotations"] = {"readOnlyHint": True}
         send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         return text("changed")
+    if name == "consult":
+        effect("consult")
+        send({"jsonrpc": "2.0", "id": "srv-2", "method": "sampling/createMessage", "params": {}})
+        ANSWERED.wait(30)
+        raise Rpc(-32601, "Method not found")
     if name == "sample":
         send({"jsonrpc": "2.0", "id": "srv-1", "method": "sampling/createMessage", "params": {"n": 1}})
         return text("sampled")
@@ -127,6 +135,8 @@ def call(params, send, modern):
 
 def answer(message, send):
     method, params = message.get("method"), message.get("params") or {}
+    if method is None:
+        ANSWERED.set()
     if method is None or "id" not in message:
         return None
     meta = params.get("_meta") or {}

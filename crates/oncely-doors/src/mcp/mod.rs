@@ -6,7 +6,8 @@
 //! - [`message`], [`json`], [`frames`]: messages as bytes, read only as far as is needed.
 //! - [`tools`], [`listing`]: what a server's tools are, which of them write, and what is added to them.
 //! - [`call`]: a `tools/call`: its key, its payload, what the server gets. [`classify`]: what an answer proves.
-//! - [`guard`]: makes a call of the engine out of it, and [`reply`] a tool result out of the answer.
+//! - [`guard`]: makes a call of the engine out of it, and [`reply`] a tool result out of the answer. `sending`: the call
+//!   on its way.
 //! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server.
 //! - [`stdio`], [`serve`]: a server that we start and a client that started us. [`probe`]: asks a check command.
 //! - [`explain`]: asks a server for its tools on behalf of a person.
@@ -26,6 +27,7 @@ pub mod message;
 pub mod name;
 pub mod probe;
 pub mod reply;
+mod sending;
 pub mod serve;
 pub mod session;
 pub mod stdio;

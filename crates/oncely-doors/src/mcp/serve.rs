@@ -137,7 +137,7 @@ pub async fn http_to_url(
     (listening, keeper): (Listening, Doorkeeper),
     signals: &mut PassedSignals,
 ) -> u8 {
-    let relay = Relay::new(guard.clone(), target, max_message);
+    let relay = Relay::new(guard.clone(), target, max_message, keeper.tenant.clone());
     let mut signal = None;
     listening.serve(relay, keeper, async { signal = Some(signals.next().await) }).await;
     tokio::select! {

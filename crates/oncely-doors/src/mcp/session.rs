@@ -89,7 +89,10 @@ impl Session {
     pub async fn on_client(self: &Arc<Self>, line: &Bytes) -> Next {
         match message::read(line) {
             Err(bad) => self.tell(bad.answer()).await,
-            Ok(Message::Other) => Next::Pass,
+            Ok(Message::Other) => {
+                self.guard.client_answers();
+                Next::Pass
+            }
             Ok(Message::Batch) if !message::batch_needs_guard(line) => Next::Pass,
             Ok(Message::Batch) => {
                 let why = "a batch with calls of tools is not taken; send them one by one; nothing ran";

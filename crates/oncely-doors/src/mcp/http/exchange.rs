@@ -106,13 +106,14 @@ impl Exchange<'_> {
     }
 }
 
-/// Statuses with which a server says that it did not look at the message.
+/// Statuses with which a server says that it did not look at the message. They count only where the reply does not
+/// answer to its id: one that does comes from whoever looked at it.
 pub(super) fn refuses_unseen(status: StatusCode) -> bool {
-    let codes = [301, 302, 307, 308, 400, 401, 403, 404, 405, 406, 411, 413, 415, 421, 426, 429, 431];
+    let codes = [400, 401, 403, 404, 405, 406, 411, 413, 415, 421];
     codes.contains(&status.as_u16())
 }
 
-fn is_answer(line: &[u8], id: Option<&str>) -> bool {
+pub(super) fn is_answer(line: &[u8], id: Option<&str>) -> bool {
     let members: Members<'_> = serde_json::from_slice(line).unwrap_or_default();
     let is_answer = !members.has("method") && (members.has("result") || members.has("error"));
     is_answer && id.is_some() && members.get("id") == id

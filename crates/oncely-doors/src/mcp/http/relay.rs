@@ -14,14 +14,14 @@ use tokio::sync::{mpsc, oneshot};
 use super::body::{self, AnyResponse, Sink, Watched};
 use super::call_link::CallLink;
 use super::exchange::SESSION;
-use super::front::{Backend, principal, read_body};
+use super::front::{Backend, Tenant, read_body};
 use super::headers::{self, end_to_end};
 use super::rewritten;
 use super::target::{NoReply, Target};
 use crate::mcp::call::ToolCall;
 use crate::mcp::flight::Flight;
 use crate::mcp::guard::{Caller, Guard};
-use crate::mcp::json::Members;
+use crate::mcp::json::{self, Members};
 use crate::mcp::link::{Boxed, Client, Link};
 use crate::mcp::listing;
 use crate::mcp::message::{self, INVALID_REQUEST, Message, Response as Answer};
@@ -31,14 +31,16 @@ pub struct Relay {
     pub(super) guard: Arc<Guard>,
     pub(super) target: Target,
     pub(super) limit: usize,
+    /// What tells callers apart.
+    tenant: Tenant,
     /// Calls under way, by session and id: where a cancellation finds them.
     flights: Mutex<HashMap<(Bytes, String), Arc<Flight>>>,
 }
 
 impl Relay {
     /// Passes requests on to this server.
-    pub fn new(guard: Arc<Guard>, target: Target, limit: usize) -> Arc<Self> {
-        Arc::new(Self { guard, target, limit, flights: Mutex::default() })
+    pub fn new(guard: Arc<Guard>, target: Target, limit: usize, tenant: Tenant) -> Arc<Self> {
+        Arc::new(Self { guard, target, limit, tenant, flights: Mutex::default() })
     }
 
     fn flights(&self) -> MutexGuard<'_, HashMap<(Bytes, String), Arc<Flight>>> {
@@ -60,7 +62,10 @@ impl Relay {
         let refuse = |answer: Vec<u8>| body::message(StatusCode::BAD_REQUEST, answer);
         match message::read(&bytes) {
             Err(bad) => refuse(bad.answer()),
-            Ok(Message::Other) => self.pass(parts, bytes).await,
+            Ok(Message::Other) => {
+                self.guard.client_answers();
+                self.pass(parts, bytes).await
+            }
             Ok(Message::Batch) if !message::batch_needs_guard(&bytes) => self.pass(parts, bytes).await,
             Ok(Message::Batch) => {
                 let why = "a batch with calls of tools is not taken; send them one by one; nothing ran";
@@ -71,8 +76,9 @@ impl Relay {
             }
             Ok(Message::Notification { method, members }) if method == "notifications/cancelled" => {
                 match self.cancel(&parts, &members) {
-                    true => body::plain(StatusCode::ACCEPTED, ""),
-                    false => self.pass(parts, bytes.clone()).await,
+                    Cancel::Kept => body::plain(StatusCode::ACCEPTED, ""),
+                    Cancel::Passed(message) => self.pass(parts, message).await,
+                    Cancel::NotOurs => self.pass(parts, bytes.clone()).await,
                 }
             }
             Ok(Message::Notification { .. }) => self.pass(parts, bytes).await,
@@ -162,7 +168,7 @@ impl Relay {
         if let Some(place) = &place {
             self.flights().insert(place.clone(), flight.clone());
         }
-        let principal = principal(&parts.headers);
+        let principal = self.tenant.principal(&parts.headers);
         let (relay, sending) = (self.clone(), link.clone());
         let work = async move {
             let sending: Arc<dyn Link> = sending;
@@ -183,21 +189,37 @@ impl Relay {
         respond(work, from, link).await
     }
 
-    /// Whether a cancellation is about a call that we guard. A write that was sent is let finish.
-    fn cancel(&self, parts: &Parts, members: &Members<'_>) -> bool {
+    /// Whether a cancellation is about a call that we guard. A write that was sent is let finish, unless its policy says
+    /// otherwise.
+    fn cancel(&self, parts: &Parts, members: &Members<'_>) -> Cancel {
         let params = members.object("params").unwrap_or_default();
         let (Some(session), Some(id)) = (parts.headers.get(SESSION), params.get("requestId")) else {
-            return false;
+            return Cancel::NotOurs;
         };
         let place = (Bytes::copy_from_slice(session.as_bytes()), id.to_owned());
-        match self.flights().get(&place) {
-            Some(flight) => {
-                flight.cancel();
-                true
+        let Some(flight) = self.flights().get(&place).cloned() else { return Cancel::NotOurs };
+        match flight.cancel().filter(|_| flight.forwards_cancel()) {
+            Some(own_id) => {
+                let mut params = params.clone();
+                params.set("requestId", json::raw(&own_id));
+                let mut message = members.clone();
+                let params = params.raw();
+                message.set("params", params);
+                Cancel::Passed(message.render().into())
             }
-            None => false,
+            None => Cancel::Kept,
         }
     }
+}
+
+/// What becomes of a cancellation.
+enum Cancel {
+    /// It is not about a call that we guard.
+    NotOurs,
+    /// It ends here.
+    Kept,
+    /// It is passed on like this.
+    Passed(Bytes),
 }
 
 impl Backend for Relay {
