@@ -9,6 +9,7 @@
 )]
 
 mod bad;
+mod connecting;
 mod ending;
 mod explaining;
 mod guarding;
@@ -16,5 +17,6 @@ mod http;
 mod installing;
 mod passing;
 mod policy;
+mod unsure;
 mod web;
 mod world;

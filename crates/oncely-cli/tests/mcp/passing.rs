@@ -108,7 +108,7 @@ fn tools_that_write_are_listed_with_two_more_arguments_and_nothing_else_changes(
     assert_eq!(listed.as_array().unwrap().len(), expected.as_array().unwrap().len());
     assert_eq!(
         writes,
-        ["pay", "get_paid", "fail", "rpc_error", "die", "structured", "ask", "task", "progress"]
+        ["pay", "get_paid", "fail", "rpc_error", "die", "structured", "ask", "task", "progress", "garbled"]
     );
     let description =
         listed[0]["inputSchema"]["properties"]["idempotency_key"]["description"].as_str().unwrap();
