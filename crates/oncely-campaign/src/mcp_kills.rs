@@ -24,8 +24,9 @@ use crate::outside::Outside;
 use crate::programs::Programs;
 use crate::rng::Rng;
 
-/// The longest that the server takes before and after the effect.
-const PAUSE_US_MAX: u64 = 4_000;
+/// The longest that the server takes before and after the effect: as long as the processes take to start, so that many
+/// kills land there.
+const PAUSE_US_MAX: u64 = 20_000;
 
 /// What to do.
 #[derive(Debug, Clone, Copy)]
@@ -43,8 +44,10 @@ pub struct Plan {
 /// What stands between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Between {
-    /// `oncely mcp`.
+    /// `oncely mcp`, which the client speaks to over stdio.
     Oncely,
+    /// `oncely mcp --listen`, which the client speaks to over HTTP.
+    Listening,
     /// Nothing: a client that retries blindly, which the harness must catch.
     Nothing,
 }
@@ -210,9 +213,12 @@ impl Campaign<'_> {
     fn start(&self, key: &str) -> Checked<Child> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let mut line = Command::new(&self.programs.mcp_client);
+        let listening = self.plan.between == Between::Listening;
+        line.arg(if listening { "http" } else { "stdio" });
         line.args([key, mode_of(key), &pause_of(key).to_string()]);
-        if self.plan.between == Between::Oncely {
-            line.arg(&self.runner.program).args(["mcp", "--store", &self.runner.store, "--"]);
+        if self.plan.between != Between::Nothing {
+            line.arg(&self.runner.program).args(["mcp", "--store", &self.runner.store]);
+            line.args(if listening { &["--listen", "127.0.0.1:0", "--"][..] } else { &["--"] });
         }
         line.arg(&self.programs.mcp_server).arg(self.outside.socket());
         line.env_remove("ONCELY_SCOPE").env_remove("ONCELY_CONFIG").env_remove("ONCELY_NAMESPACE");
@@ -227,7 +233,9 @@ impl Campaign<'_> {
         // Not waited for yet, so the number still means this process.
         let client = Pid::from_raw(i32::try_from(child.id())?);
         let mut hit = false;
-        for (victim, pid) in self.pick_victims(client, rng) {
+        // All are looked up before the first dies and its children lose their parent.
+        let chain = self.chain(client);
+        for (victim, pid) in pick_victims(chain.clone(), rng) {
             // It may have ended meanwhile; of the client it is known only afterwards.
             if kill(pid, Signal::SIGKILL).is_ok() && victim != Victim::Client {
                 hit = true;
@@ -235,6 +243,10 @@ impl Campaign<'_> {
             }
         }
         let output = child.wait_with_output()?;
+        if self.plan.between == Between::Listening {
+            // Nothing tells it that its client is dead.
+            end_orphans(&chain);
+        }
         if was_killed(&output) {
             *locked(&self.victims).entry(Victim::Client).or_default() += 1;
             return Ok(true);
@@ -243,26 +255,17 @@ impl Campaign<'_> {
         Ok(hit)
     }
 
-    /// One of the three, or several of them.
-    fn pick_victims(&self, client: Pid, rng: &mut Rng) -> Vec<(Victim, Pid)> {
-        // All are looked up before the first dies and its children lose their parent.
+    /// The processes of a call.
+    fn chain(&self, client: Pid) -> Vec<(Victim, Pid)> {
         let mut chain = vec![(Victim::Client, client)];
         let below = children_of(client);
-        match self.plan.between {
-            Between::Nothing => chain.extend(below.into_iter().map(|pid| (Victim::Server, pid))),
-            Between::Oncely => {
-                let servers: Vec<Pid> = below.iter().flat_map(|proxy| children_of(*proxy)).collect();
-                chain.extend(below.into_iter().map(|pid| (Victim::Proxy, pid)));
-                chain.extend(servers.into_iter().map(|pid| (Victim::Server, pid)));
-            }
+        if self.plan.between == Between::Nothing {
+            chain.extend(below.into_iter().map(|pid| (Victim::Server, pid)));
+            return chain;
         }
-        let chosen = rng.below(chain.len() as u64);
-        let several = rng.percent(25);
-        let mut at = 0;
-        chain.retain(|_| {
-            at += 1;
-            at - 1 == chosen || (several && rng.percent(50))
-        });
+        let servers: Vec<Pid> = below.iter().flat_map(|proxy| children_of(*proxy)).collect();
+        chain.extend(below.into_iter().map(|pid| (Victim::Proxy, pid)));
+        chain.extend(servers.into_iter().map(|pid| (Victim::Server, pid)));
         chain
     }
 
@@ -301,6 +304,28 @@ impl Campaign<'_> {
 
     fn complain(&self, what: String) {
         locked(&self.broken).push(what);
+    }
+}
+
+/// One of them, or several.
+fn pick_victims(mut chain: Vec<(Victim, Pid)>, rng: &mut Rng) -> Vec<(Victim, Pid)> {
+    let chosen = rng.below(chain.len() as u64);
+    let several = rng.percent(25);
+    let mut at = 0;
+    chain.retain(|_| {
+        at += 1;
+        at - 1 == chosen || (several && rng.percent(50))
+    });
+    chain
+}
+
+/// Asks proxies whose client is dead to end; they finish what they have begun.
+fn end_orphans(chain: &[(Victim, Pid)]) {
+    for (_, pid) in chain.iter().filter(|(who, _)| *who == Victim::Proxy) {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        if line.windows(8).any(|part| part == b"--listen") {
+            let _ = kill(*pid, Signal::SIGTERM);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use oncely_campaign::mcp_kills::{Between, Phase, Plan, Report, Victim, run};
 use oncely_campaign::outside::Outside;
 use oncely_campaign::programs::Programs;
 
-const PLAN: Plan = Plan { kills: 400, seed: 20_260_728, workers: 4, between: Between::Oncely };
+const PLAN: Plan = Plan { kills: 240, seed: 20_260_728, workers: 4, between: Between::Oncely };
 
 fn campaign(plan: Plan) -> Checked<Report> {
     let programs = Programs::find()?;
@@ -20,14 +20,12 @@ fn campaign(plan: Plan) -> Checked<Report> {
     Ok(report)
 }
 
-#[test]
-fn no_kill_of_client_proxy_or_server_makes_an_effect_happen_twice_or_be_forgotten() {
-    let report = campaign(PLAN).unwrap();
+fn assert_kept(report: &Report, kills: u64) {
     assert!(report.broken.is_empty(), "{:#?}", report.broken);
-    assert!(report.landed() >= 400, "only {} kills landed", report.landed());
+    assert!(report.landed() >= kills, "only {} kills landed", report.landed());
     assert_eq!(report.double_effects, 0);
     for victim in [Victim::Client, Victim::Proxy, Victim::Server] {
-        assert!(report.victims.get(&victim).is_some_and(|n| *n > 20), "too few kills of the {victim:?}");
+        assert!(report.victims.get(&victim).is_some_and(|n| *n >= 10), "too few kills of the {victim:?}");
     }
     // A campaign whose kills all land in one place proves little.
     for phase in [Phase::BeforeTheClaim, Phase::BeforeTheEffect, Phase::AfterTheEffect, Phase::Ended] {
@@ -38,7 +36,18 @@ fn no_kill_of_client_proxy_or_server_makes_an_effect_happen_twice_or_be_forgotte
 }
 
 #[test]
+fn no_kill_of_client_proxy_or_server_makes_an_effect_happen_twice_or_be_forgotten() {
+    assert_kept(&campaign(PLAN).unwrap(), PLAN.kills);
+}
+
+#[test]
+fn no_kill_makes_an_effect_happen_twice_or_be_forgotten_where_the_client_speaks_http() {
+    let plan = Plan { kills: 120, between: Between::Listening, ..PLAN };
+    assert_kept(&campaign(plan).unwrap(), plan.kills);
+}
+
+#[test]
 fn a_client_that_retries_without_the_proxy_is_caught() {
-    let report = campaign(Plan { kills: 80, between: Between::Nothing, ..PLAN }).unwrap();
+    let report = campaign(Plan { kills: 60, between: Between::Nothing, ..PLAN }).unwrap();
     assert!(report.double_effects > 0, "the harness is blind");
 }

@@ -8,7 +8,7 @@ use clap::{Parser, ValueEnum};
 use oncely_campaign::ledger::Runner;
 use oncely_campaign::outside::Outside;
 use oncely_campaign::programs::Programs;
-use oncely_campaign::{Checked, cuts, kills};
+use oncely_campaign::{Checked, cuts, kills, mcp_kills};
 
 /// Kills per ledger: then its keys are judged and a new one is begun.
 const ROUND: u64 = 2_000;
@@ -33,6 +33,8 @@ struct Arguments {
 enum Kind {
     /// kill -9 at random moments
     Kills,
+    /// kill -9 of MCP clients, proxies and servers at random moments
+    McpKills,
     /// Power cuts on a loop-mounted disk (needs root)
     Cuts,
 }
@@ -43,6 +45,7 @@ fn main() -> Checked<ExitCode> {
     let started = Instant::now();
     let broken = match arguments.campaign {
         Kind::Kills => kill(&programs, &arguments)?,
+        Kind::McpKills => kill_mcp(&programs, &arguments)?,
         Kind::Cuts => cut(&programs, &arguments)?,
     };
     println!("seconds: {:.0}", started.elapsed().as_secs_f64());
@@ -81,6 +84,25 @@ fn kill(programs: &Programs, arguments: &Arguments) -> Checked<Vec<String>> {
     println!("acknowledged results compared: {}", total.compared);
     println!("double effects: {}", total.double_effects);
     Ok(total.broken)
+}
+
+fn kill_mcp(programs: &Programs, arguments: &Arguments) -> Checked<Vec<String>> {
+    let (mut landed, mut round, mut broken) = (0, 0, Vec::new());
+    while landed < arguments.count {
+        let directory = tempfile::tempdir()?;
+        let outside = Outside::start(programs, directory.path())?;
+        let runner = Runner::oncely(programs, &directory.path().join("ledger.db"));
+        let (seed, kills) = (arguments.seed + round, (arguments.count - landed).min(ROUND / 4));
+        let between = if round % 2 == 0 { mcp_kills::Between::Oncely } else { mcp_kills::Between::Listening };
+        let plan = mcp_kills::Plan { kills, seed, workers: arguments.workers, between };
+        let mut report = mcp_kills::run(programs, &runner, &outside, plan)?;
+        landed += report.landed();
+        broken.append(&mut report.broken);
+        println!("round {round}, seed {seed}: {report:#?}");
+        round += 1;
+    }
+    println!("kills landed: {landed}");
+    Ok(broken)
 }
 
 fn cut(programs: &Programs, arguments: &Arguments) -> Checked<Vec<String>> {

@@ -17,7 +17,7 @@ impl Campaign<'_> {
         let told = locked(&self.told).clone();
         let mut report = Report { keys: told.len() as u64, ..Report::default() };
         match self.plan.between {
-            Between::Oncely => {
+            Between::Oncely | Between::Listening => {
                 let states = self.runner.states()?;
                 for (key, told) in &told {
                     judge_key(key, told, &counts, &states, &mut report);

@@ -24,7 +24,7 @@ use oncely_doors::mcp::serve::{Plan, Server};
 use oncely_doors::mcp::{name, serve, stdio};
 
 use crate::args::Global;
-use crate::context::Context;
+use crate::context::{Context, variable};
 use crate::exit::Failure;
 use crate::output::say;
 
@@ -63,7 +63,8 @@ pub struct McpArgs {
     /// The address of a server that speaks streamable HTTP, in place of a command
     #[arg(long, value_name = "URL", conflicts_with = "command", required_unless_present = "command")]
     url: Option<String>,
-    /// A header that is said with every request to that address, such as "Authorization: Bearer …"; may be repeated
+    /// A header that is said with every request to that address, such as "Authorization: Bearer ${TOKEN}"; ${NAME} stands
+    /// for that environment variable; may be repeated
     #[arg(long, value_name = "HEADER", requires = "url")]
     header: Vec<String>,
     /// Serve clients that connect over streamable HTTP, at this address such as 127.0.0.1:7400, in place of standard input
@@ -197,7 +198,30 @@ fn guard(context: &Context, engine: Oncely, args: &McpArgs) -> Result<Guard, Fai
 }
 
 fn target(url: &str, headers: &[String]) -> Result<Target, Failure> {
-    Target::new(url, headers).map_err(|e| Failure::usage(format!("{e}; nothing ran")))
+    let headers: Result<Vec<String>, Failure> = headers.iter().map(|header| filled(header)).collect();
+    Target::new(url, &headers?).map_err(|e| Failure::usage(format!("{e}; nothing ran")))
+}
+
+/// A header with `${NAME}` replaced by that environment variable: command lines can be read by others, and clients start
+/// us without a shell that would do it.
+fn filled(header: &str) -> Result<String, Failure> {
+    let mut text = String::new();
+    let mut rest = header;
+    while let Some((before, after)) = rest.split_once("${") {
+        let (name, behind) = after
+            .split_once('}')
+            .ok_or_else(|| Failure::usage("--header holds ${ without a }; nothing ran"))?;
+        let value = variable(name).ok_or_else(|| {
+            Failure::usage(format!(
+                "--header needs the environment variable {name:?}, which is not set; nothing ran"
+            ))
+        })?;
+        text.push_str(before);
+        text.push_str(&value);
+        rest = behind;
+    }
+    text.push_str(rest);
+    Ok(text)
 }
 
 fn open<T>(stream: io::Result<T>) -> Result<T, Failure> {

@@ -146,6 +146,8 @@ fn arguments_that_contradict_each_other_are_refused() {
         vec!["mcp", "--url", "ftp://x", "--"],
         vec!["mcp", "--url", "http://user:pw@x/"],
         vec!["mcp", "--url", "http://x/", "--header", "no colon"],
+        vec!["mcp", "--url", "http://x/", "--header", "A: ${NOT_SET}"],
+        vec!["mcp", "--url", "http://x/", "--header", "A: ${HOME"],
         vec!["mcp", "--url", "http://x/", "--", "true"],
         vec!["mcp", "--listen", "0.0.0.0:0", "--", "true"],
         vec!["mcp", "--max-message", "0", "--", "true"],

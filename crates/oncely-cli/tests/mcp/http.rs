@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::web::{FORMS, Web, call, call_modern, front, open, send, server, start_server};
-use crate::world::{Home, code, script, text};
+use crate::world::{Client, Home, ONCELY, code, script, text};
 
 fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}/mcp")
@@ -25,8 +25,10 @@ fn a_client_on_standard_input_speaks_with_a_server_at_an_address_in_both_eras() 
         let home = Home::new();
         let server = server(&home, form);
         let url = url(server.port);
-        let arguments = ["mcp", "--url", &url, "--header", "Authorization: Bearer s3cret"];
-        let mut client = home.client_of(&arguments, &[]);
+        let arguments = ["mcp", "--url", &url, "--header", "Authorization: Bearer ${TOKEN}"];
+        let mut command = home.command(ONCELY);
+        command.args(arguments).env("TOKEN", "s3cret");
+        let mut client = Client::start(command);
         let answer = client.initialize();
         assert_eq!(answer["result"]["capabilities"]["odd"]["kept"], true);
         for _ in 0..2 {
@@ -50,6 +52,32 @@ fn a_client_on_standard_input_speaks_with_a_server_at_an_address_in_both_eras() 
         assert!(home.seen().last().unwrap().starts_with("DELETE "), "the session is ended");
         assert!(!home.read("ledger.db").contains("s3cret"));
     }
+}
+
+#[test]
+fn a_server_at_an_https_address_is_spoken_to_if_the_system_trusts_it() {
+    let tls = script().with_file_name("tls");
+    let home = Home::new();
+    let mut command = home.command("python3");
+    command.arg(script()).arg("--http").env("CERTIFICATE", tls.join("server.pem"));
+    let server = start_server(command);
+    let client = |trusted: Option<&str>| {
+        let mut command = home.command(ONCELY);
+        command.args(["mcp", "--url", &format!("https://localhost:{}/mcp", server.port)]);
+        if let Some(trusted) = trusted {
+            command.env("SSL_CERT_FILE", tls.join(trusted));
+        }
+        Client::start(command)
+    };
+    let mut trusting = client(Some("ca.pem"));
+    trusting.initialize();
+    assert_eq!(text(&trusting.call("pay", json!({ "amount": 1 })), 0), "paid 1, effect 1");
+    let mut wary = client(None);
+    let refused = wary.request("ping", json!({}));
+    assert!(refused["error"]["message"].as_str().unwrap().contains("certificate"), "{refused}");
+    let refused = wary.call("pay", json!({ "amount": 2 }));
+    assert_eq!(code(&refused), "NOT_SENT");
+    assert_eq!(home.effects(), ["pay 1"]);
 }
 
 #[test]

@@ -23,14 +23,16 @@ fn servers_are_put_behind_oncely_and_taken_out_again_to_the_byte() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
     assert!(
-        said.contains("- npx -y x") && said.contains("mcp -- npx -y x") && said.contains("far: left"),
+        said.contains("- npx -y x") && said.contains(" -- npx -y x") && said.contains("far: left"),
         "{said}"
     );
     let after = home.read(".mcp.json");
-    let expected = CONFIG.replace(
-        "\"npx\", \"args\": [\"-y\"",
-        &format!("\"{ONCELY}\", \"args\": [\"mcp\", \"--\", \"npx\", \"-y\""),
-    );
+    let name =
+        after.split("\"--name\", \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_owned();
+    assert!(name.starts_with("pay-"), "{name}");
+    let wrapped =
+        format!("\"{ONCELY}\", \"args\": [\"mcp\", \"--name\", \"{name}\", \"--\", \"npx\", \"-y\"");
+    let expected = CONFIG.replace("\"npx\", \"args\": [\"-y\"", &wrapped);
     assert_eq!(after, expected);
     assert_eq!(home.read(".mcp.json.before-oncely"), CONFIG);
     for file in [".mcp.json", ".mcp.json.before-oncely"] {
@@ -68,7 +70,7 @@ fn each_client_is_found_where_it_keeps_its_servers() {
         home.write(file, &CONFIG.replace("mcpServers", field));
         let output = install(&home, &["--client", client, "--yes"]);
         assert!(output.status.success(), "{client}: {}", String::from_utf8_lossy(&output.stderr));
-        assert!(home.read(file).contains("\"mcp\", \"--\", \"npx\""), "{client}");
+        assert!(home.read(file).contains("\"--\", \"npx\""), "{client}");
     }
 }
 

@@ -1,10 +1,11 @@
 """The scripted server over streamable HTTP, in both eras: sessions and event streams, or one JSON reply per request.
 
-Prints its port. MODE is "json" or "sse". Requests are noted with their headers in SEEN.
+Prints its port. With CERTIFICATE it speaks TLS. MODE is "json" or "sse". Requests are noted with their headers in SEEN.
 """
 
 import json
 import os
+import ssl
 import sys
 import threading
 import uuid
@@ -12,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 MODE = os.environ.get("MODE", "json")
 TOKEN = os.environ.get("TOKEN")
+CERTIFICATE = os.environ.get("CERTIFICATE")
 SESSIONS = set()
 
 
@@ -96,6 +98,10 @@ def main(answer, seen):
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if CERTIFICATE:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(CERTIFICATE)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     sys.stdout.write(f"{server.server_address[1]}\n")
     sys.stdout.flush()
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()

@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 
 use self::clients::Client;
-use self::edit::{Change, Direction, Edited};
+use self::edit::{Change, Direction, Edited, Place};
 use crate::args::Global;
 use crate::exit::{Failure, PRECONDITION, USAGE};
 use crate::output;
@@ -66,11 +66,11 @@ pub fn run(global: &Global, args: &InstallArgs) -> Result<ExitCode, Failure> {
     let text = read(&path)?;
     let direction = if args.undo { Direction::Out } else { Direction::In };
     let program = program()?;
-    let edited =
-        edit::edit(&text, args.client.field(), &args.server, direction, &program).map_err(|why| {
-            Failure::new(PRECONDITION, "CANNOT_EDIT", format!("{shown}: {why}; nothing was changed"))
-        })?;
-    let restored = if args.undo { as_it_was(&path, &text, args, &program) } else { None };
+    let place = Place { field: args.client.field(), program: &program, path: &path };
+    let edited = edit::edit(&text, place, &args.server, direction).map_err(|why| {
+        Failure::new(PRECONDITION, "CANNOT_EDIT", format!("{shown}: {why}; nothing was changed"))
+    })?;
+    let restored = if args.undo { as_it_was(place, &text, args) } else { None };
     show(&shown, &edited, global);
     if edited.changes.is_empty() {
         return Ok(report(global, &shown, &edited, None));
@@ -140,10 +140,10 @@ fn report(global: &Global, shown: &str, edited: &Edited, backup: Option<PathBuf>
 }
 
 /// The copy from before, if taking out is all that would have to be done to get it back: then to the byte.
-fn as_it_was(path: &Path, text: &str, args: &InstallArgs, program: &str) -> Option<String> {
-    let before = backups(path).filter(|backup| backup.exists()).last()?;
+fn as_it_was(place: Place<'_>, text: &str, args: &InstallArgs) -> Option<String> {
+    let before = backups(place.path).filter(|backup| backup.exists()).last()?;
     let before = read(&before).ok()?;
-    let again = edit::edit(&before, args.client.field(), &args.server, Direction::In, program).ok()?;
+    let again = edit::edit(&before, place, &args.server, Direction::In).ok()?;
     (again.text == text).then_some(before)
 }
 

@@ -19,14 +19,16 @@ pub struct LaunchArgs {
     command: Vec<OsString>,
 }
 
+/// Our own file, whatever has become of its name since we started.
+const US: &str = "/proc/self/exe";
+
 /// The command line that starts a server; empty where the system cannot tie it to us.
 pub fn launcher() -> Vec<OsString> {
-    if !cfg!(target_os = "linux") {
+    if !cfg!(target_os = "linux") || !std::path::Path::new(US).exists() {
         return Vec::new();
     }
     let us = rustix::process::getpid().as_raw_nonzero().to_string();
-    // Whatever has become of our file since we started, this is it.
-    ["/proc/self/exe", "mcp-server", &us, "--"].iter().map(OsString::from).collect()
+    [US, "mcp-server", &us, "--"].iter().map(OsString::from).collect()
 }
 
 /// Becomes the server.

@@ -1,7 +1,9 @@
 //! Changes the servers in a configuration's text, and nothing else in it.
 
 use std::ops::Range;
+use std::path::Path;
 
+use oncely_core::Digest;
 use oncely_doors::mcp::json::Members;
 
 use super::super::jsonc;
@@ -44,14 +46,20 @@ struct Line {
     args: Vec<String>,
 }
 
+/// A configuration, and how we are started from it.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// The member that holds the servers.
+    pub field: &'a str,
+    /// What starts us.
+    pub program: &'a str,
+    /// Where it is: part of the servers' names.
+    pub path: &'a Path,
+}
+
 /// Changes the servers of a configuration.
-pub fn edit(
-    text: &str,
-    field: &str,
-    only: &[String],
-    direction: Direction,
-    program: &str,
-) -> Result<Edited, String> {
+pub fn edit(text: &str, place: Place<'_>, only: &[String], direction: Direction) -> Result<Edited, String> {
+    let field = place.field;
     let blanked = jsonc::blank(text);
     let whole = Members::parse(&blanked).map_err(|e| format!("it cannot be read as JSON: {e}"))?;
     let servers = whole.get(field).ok_or_else(|| format!("there is no {field:?} in it"))?;
@@ -63,7 +71,7 @@ pub fn edit(
     let mut edited = Edited { text: String::new(), changes: Vec::new(), left: Vec::new() };
     let mut splices: Vec<(Range<usize>, String)> = Vec::new();
     for (name, raw) in servers.iter().filter(|(name, _)| only.is_empty() || only.iter().any(|o| o == name)) {
-        match change(text, &blanked, raw, direction, program) {
+        match change(text, &blanked, (name, raw), direction, place) {
             Ok((changed, before, after)) => {
                 splices.extend(changed);
                 edited.changes.push(Change {
@@ -84,10 +92,11 @@ type Changed = (Vec<(Range<usize>, String)>, Line, Line);
 fn change(
     text: &str,
     blanked: &str,
-    raw: &str,
+    server: (&str, &str),
     direction: Direction,
-    program: &str,
+    place: Place<'_>,
 ) -> Result<Changed, &'static str> {
+    let (name, raw) = server;
     let server = Members::parse(raw).map_err(|_| "it is not an object")?;
     let command = server.get("command").ok_or("it is not started by a command")?;
     let args = server.get("args");
@@ -98,7 +107,7 @@ fn change(
             .map_err(|_| "its args are not a list of texts")?,
     };
     let after = match direction {
-        Direction::In => before.wrapped(program)?,
+        Direction::In => before.wrapped(name, place)?,
         Direction::Out => before.unwrapped()?,
     };
     let mut splices = Vec::new();
@@ -106,10 +115,10 @@ fn change(
     let quoted = serde_json::Value::from(after.command.as_str()).to_string();
     match args {
         Some(args) => {
-            splices.push((place(blanked, command), quoted));
-            splices.push((place(blanked, args), listed));
+            splices.push((span(blanked, command), quoted));
+            splices.push((span(blanked, args), listed));
         }
-        None => splices.push((place(blanked, command), format!("{quoted}, \"args\": {listed}"))),
+        None => splices.push((span(blanked, command), format!("{quoted}, \"args\": {listed}"))),
     }
     let keeps_comments = splices.iter().all(|(range, _)| text[range.clone()] == blanked[range.clone()]);
     if keeps_comments {
@@ -120,7 +129,7 @@ fn change(
 }
 
 /// Where a part of a text stands in it.
-fn place(whole: &str, part: &str) -> Range<usize> {
+fn span(whole: &str, part: &str) -> Range<usize> {
     let start = part.as_ptr() as usize - whole.as_ptr() as usize;
     start..start + part.len()
 }
@@ -144,18 +153,29 @@ fn splice(text: &str, mut splices: Vec<(Range<usize>, String)>) -> String {
     spliced
 }
 
+/// What a server is called from now on: its own name in this configuration, and a digest of where that is. It stays the
+/// same when the server's version, arguments or directory change, and differs for entries that differ only in what is
+/// secret.
+fn name_of(name: &str, path: &Path) -> String {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+    let clean: String = name.chars().map(allowed).take(64).collect();
+    let digest = Digest::of(format!("{}\0{name}", path.display()).as_bytes()).to_string();
+    format!("{clean}-{}", &digest[..6])
+}
+
 impl Line {
     fn is_wrapped(&self) -> bool {
         let program = self.command.rsplit(['/', '\\']).next().unwrap_or_default();
         program.trim_end_matches(".exe") == "oncely" && self.args.first().is_some_and(|arg| arg == "mcp")
     }
 
-    fn wrapped(&self, program: &str) -> Result<Self, &'static str> {
+    fn wrapped(&self, name: &str, place: Place<'_>) -> Result<Self, &'static str> {
         if self.is_wrapped() {
             return Err("it is behind oncely already");
         }
-        let before = ["mcp".to_owned(), "--".to_owned(), self.command.clone()];
-        Ok(Self { command: program.to_owned(), args: before.into_iter().chain(self.args.clone()).collect() })
+        let before = ["mcp", "--name", &name_of(name, place.path), "--", &self.command].map(str::to_owned);
+        let args = before.into_iter().chain(self.args.clone()).collect();
+        Ok(Self { command: place.program.to_owned(), args })
     }
 
     fn unwrapped(&self) -> Result<Self, &'static str> {
@@ -174,7 +194,8 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
-    use super::{Direction, edit};
+    use super::{Direction, Place, edit, name_of};
+    use std::path::Path;
 
     const CONFIG: &str = r#"{
   // my servers
@@ -188,29 +209,47 @@ mod tests {
 }
 "#;
 
+    fn place(field: &'static str) -> Place<'static> {
+        Place { field, program: "oncely", path: Path::new("/home/me/.mcp.json") }
+    }
+
     #[test]
     fn only_the_command_lines_change_and_they_change_back() {
-        let wrapped = edit(CONFIG, "mcpServers", &[], Direction::In, "oncely").unwrap();
-        assert_eq!(
-            wrapped.text,
-            CONFIG
-                .replace(
-                    r#""npx", "args": ["-y", "@stripe/mcp"]"#,
-                    r#""oncely", "args": ["mcp", "--", "npx", "-y", "@stripe/mcp"]"#
-                )
-                .replace(r#""./server""#, r#""oncely", "args": ["mcp", "--", "./server"]"#)
-        );
+        let here = place("mcpServers");
+        let wrapped = edit(CONFIG, here, &[], Direction::In).unwrap();
+        let (stripe, plain) = (name_of("stripe", here.path), name_of("plain", here.path));
+        assert!(stripe.starts_with("stripe-") && stripe.len() == 13);
+        let npx =
+            format!(r#""oncely", "args": ["mcp", "--name", "{stripe}", "--", "npx", "-y", "@stripe/mcp"]"#);
+        let server = format!(r#""oncely", "args": ["mcp", "--name", "{plain}", "--", "./server"]"#);
+        let expected = CONFIG.replace(r#""npx", "args": ["-y", "@stripe/mcp"]"#, &npx);
+        assert_eq!(wrapped.text, expected.replace(r#""./server""#, &server));
         let left: Vec<&str> = wrapped.left.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(left, ["remote", "odd"]);
-        let again = edit(&wrapped.text, "mcpServers", &[], Direction::In, "oncely").unwrap();
+        let again = edit(&wrapped.text, here, &[], Direction::In).unwrap();
         assert!(again.changes.is_empty() && again.text == wrapped.text);
-        let back = edit(&wrapped.text, "mcpServers", &[], Direction::Out, "oncely").unwrap();
+        let back = edit(&wrapped.text, here, &[], Direction::Out).unwrap();
         assert_eq!(back.text, CONFIG.replace(r#""./server""#, r#""./server", "args": []"#));
     }
 
     #[test]
+    fn entries_and_files_of_another_name_are_other_servers() {
+        let names = [
+            name_of("live", Path::new("/a")),
+            name_of("test", Path::new("/a")),
+            name_of("live", Path::new("/b")),
+            name_of("a b/c@*", Path::new("/a")),
+        ];
+        for (i, a) in names.iter().enumerate() {
+            assert!(names[..i].iter().all(|b| a != b));
+            assert_eq!(oncely_doors::mcp::name::check(a), Ok(()));
+        }
+    }
+
+    #[test]
     fn one_server_can_be_chosen_and_must_be_there() {
-        let only = |name: &str| edit(CONFIG, "mcpServers", &[name.to_owned()], Direction::In, "/opt/oncely");
+        let there = Place { program: "/opt/oncely", ..place("mcpServers") };
+        let only = |name: &str| edit(CONFIG, there, &[name.to_owned()], Direction::In);
         assert_eq!(only("stripe").unwrap().changes.len(), 1);
         assert!(only("stripe").unwrap().text.contains(r#""command": "/opt/oncely""#));
         assert!(only("nope").unwrap_err().contains("stripe, plain, remote, odd"));
@@ -219,16 +258,15 @@ mod tests {
     #[test]
     fn a_comment_in_a_command_line_is_never_lost() {
         let text = "{\"servers\":{\"a\":{\"command\":\"x\",\"args\":[\"1\" /* why */]}}}";
-        let edited = edit(text, "servers", &[], Direction::In, "oncely").unwrap();
+        let edited = edit(text, place("servers"), &[], Direction::In).unwrap();
         assert!(edited.changes.is_empty() && edited.text == text);
     }
 
     #[test]
     fn what_cannot_be_read_is_refused() {
-        assert!(edit("{", "servers", &[], Direction::In, "oncely").is_err());
-        assert!(edit("{}", "servers", &[], Direction::In, "oncely").is_err());
-        assert!(edit("{\"servers\":[]}", "servers", &[], Direction::In, "oncely").is_err());
         let double = "{\"servers\":{\"a\":{\"command\":\"x\"},\"a\":{\"command\":\"y\"}}}";
-        assert!(edit(double, "servers", &[], Direction::In, "oncely").is_err());
+        for text in ["{", "{}", "{\"servers\":[]}", double] {
+            assert!(edit(text, place("servers"), &[], Direction::In).is_err(), "{text}");
+        }
     }
 }

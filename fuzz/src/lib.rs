@@ -1,0 +1,3 @@
+//! What must hold for any bytes, for the fuzzer and for the seeded random test.
+
+pub mod properties;

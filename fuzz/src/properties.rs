@@ -1,0 +1,128 @@
+//! What must hold for any bytes that a client or a server sends: no panic, and no reading of another message than the one
+//! that everybody else reads.
+
+use bytes::Bytes;
+use oncely::policy_file::PolicyFile;
+use oncely_core::Effect;
+use oncely_doors::mcp::call::ToolCall;
+use oncely_doors::mcp::classify;
+use oncely_doors::mcp::frames::{Frame, Frames, content};
+use oncely_doors::mcp::http::sse::Parser;
+use oncely_doors::mcp::link::{Addressee, OwnIds};
+use oncely_doors::mcp::message::{self, Message, Response};
+use oncely_doors::mcp::tools::{Added, Tool, rewrite};
+use serde_json::Value;
+
+/// A line of a client: what we take it for is what a JSON parser takes it for, and what the server gets is what the
+/// client said, but for the id and our own arguments.
+pub fn client_line(line: &[u8]) {
+    let line = message::flat(&Bytes::copy_from_slice(line));
+    let line = content(&line);
+    let value: Option<Value> = serde_json::from_slice(line).ok();
+    match message::read(line) {
+        Ok(Message::Request(request)) => {
+            for added in [Added { key: true, dry_run: true }, Added { key: false, dry_run: false }] {
+                tool_call(&request, value.as_ref(), added);
+            }
+            // A number that no machine has, or half a character, is JSON all the same, but not to everybody.
+            let Some(value) = value else { return };
+            assert_eq!(value["method"], request.method.as_str());
+            assert_eq!(value["id"], serde_json::from_str::<Value>(&request.id).expect("an id is JSON"));
+        }
+        Ok(Message::Notification { method, .. }) => {
+            assert!(
+                value.is_none_or(|value| value["method"] == method.as_str() && value.get("id").is_none())
+            );
+        }
+        Ok(Message::Other) => assert!(value.is_none_or(|value| value.get("method").is_none())),
+        Ok(Message::Batch) => {
+            message::batch_needs_guard(line);
+        }
+        Err(bad) => {
+            let answer: Value = serde_json::from_slice(&bad.answer()).expect("an answer is JSON");
+            assert!(answer["error"]["code"].is_i64());
+        }
+    }
+}
+
+fn tool_call(request: &message::Request<'_>, sent: Option<&Value>, added: Added) {
+    let Ok(call) = ToolCall::read(request) else { return };
+    let Ok(asked) = call.ask(added) else { return };
+    let forwarded = call.forward("ours", &asked, None);
+    let breaks = content(&forwarded).iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count();
+    assert_eq!(breaks, 0, "two lines are two messages");
+    let Some(sent) = sent else { return };
+    assert_eq!(sent["params"]["name"], call.name.as_str());
+    let forwarded: Value = serde_json::from_slice(&forwarded).expect("what is forwarded is JSON");
+    let mut expected = sent.clone();
+    expected["id"] = "ours".into();
+    if let Some(arguments) = expected["params"].get_mut("arguments").and_then(Value::as_object_mut) {
+        for (name, ours) in [("idempotency_key", added.key), ("dry_run", added.dry_run)] {
+            if ours {
+                arguments.remove(name);
+            }
+        }
+    }
+    assert_eq!(forwarded, expected);
+}
+
+/// A line of a server: it is read or left alone, and what we make of it is JSON again.
+pub fn server_line(line: &[u8]) {
+    let ids = OwnIds::new().expect("random numbers");
+    assert_eq!(ids.answered_by(line), Addressee::Client, "nobody guesses our ids");
+    message::id_of_cut(line, line);
+    let Ok(text) = std::str::from_utf8(line) else { return };
+    if let Some(response) = Response::read(text) {
+        let under = response.under("7");
+        assert!(
+            serde_json::from_slice::<Value>(line).is_err() || serde_json::from_slice::<Value>(&under).is_ok()
+        );
+        let policy = PolicyFile::empty().tool("pay").mcp;
+        classify::verdict("pay", Effect::Executed, &response, &policy);
+    }
+    Tool::read(text);
+    if let Some(changed) = rewrite(text, |name| PolicyFile::empty().tool(name)) {
+        let Ok(before) = serde_json::from_str::<Value>(text) else { return };
+        let after: Value = serde_json::from_str(&changed).expect("a list stays JSON");
+        assert_eq!(before["name"], after["name"]);
+    }
+}
+
+/// A stream, cut anywhere: the same lines and events come out as if it had come at once.
+pub fn stream(bytes: &[u8], cut: usize) {
+    let cut = cut.min(bytes.len());
+    assert_eq!(events(&[bytes]), events(&[&bytes[..cut], &bytes[cut..]]));
+    let whole: Vec<u8> = lines(bytes, usize::MAX).concat();
+    assert_eq!(whole, bytes, "no byte is lost");
+    for line in lines(bytes, 64) {
+        assert!(line.len() <= 64);
+    }
+    let flat = message::flat(&Bytes::copy_from_slice(bytes));
+    assert!(!content(&flat).contains(&b'\n') && flat.len() == bytes.len());
+}
+
+fn events(chunks: &[&[u8]]) -> Vec<oncely_doors::mcp::http::sse::Event> {
+    let mut parser = Parser::default();
+    let mut seen = Vec::new();
+    for chunk in chunks {
+        parser.feed(chunk);
+        while let Ok(Some(event)) = parser.next(1 << 20) {
+            seen.push(event);
+        }
+    }
+    seen
+}
+
+fn lines(bytes: &[u8], limit: usize) -> Vec<Vec<u8>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut frames = Frames::new(bytes, limit);
+        let mut seen = Vec::new();
+        while let Some(frame) = frames.next().await.expect("memory can be read") {
+            if let Frame::Line(line) = frame {
+                seen.push(line.to_vec());
+            }
+        }
+        seen
+    })
+}
