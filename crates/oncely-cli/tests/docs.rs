@@ -133,7 +133,7 @@ fn the_page_of_limits_names_the_numbers_in_force() {
         ("callers that wait in one process", limits::WAITERS_MAX, "callers"),
         ("effects open in one process", limits::OPEN_CALLS_MAX, "effects"),
         ("records or events in one page of a listing", limits::PAGE_MAX, "entries"),
-        ("tools remembered of one MCP server", oncely_doors::mcp::tools::TOOLS_MAX, "tools"),
+        ("tools remembered of one MCP server", oncely_doors::mcp::catalog::TOOLS_MAX, "tools"),
         ("a check command", oncely_doors::command::probe::TIMEOUT.as_secs() as usize, "seconds"),
     ] {
         let row = format!("| {what} | {number} {unit} |");

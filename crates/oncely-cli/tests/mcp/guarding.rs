@@ -106,10 +106,10 @@ fn an_argument_of_the_tools_own_is_the_key_and_is_forwarded() {
     let home = Home::new();
     let mut client = home.ready();
     for _ in 0..2 {
-        client.call("keyed", json!({ "idempotency_key": "k1", "dry_run": true }));
+        client.call("keyed", json!({ "idempotency_key": "k1", "dry_run": false }));
     }
     drop(client);
-    assert_eq!(home.effects(), [r#"keyed {"dry_run": true, "idempotency_key": "k1"}"#]);
+    assert_eq!(home.effects(), [r#"keyed {"dry_run": false, "idempotency_key": "k1"}"#]);
     assert_eq!(home.oncely(&["ls"])[0]["key"], "k1");
 }
 

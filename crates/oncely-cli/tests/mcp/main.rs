@@ -10,6 +10,7 @@
 
 mod bad;
 mod careful;
+mod connecting;
 mod ending;
 mod explaining;
 mod guarding;
@@ -17,5 +18,6 @@ mod http;
 mod installing;
 mod passing;
 mod policy;
+mod unsure;
 mod web;
 mod world;

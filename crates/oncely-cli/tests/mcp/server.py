@@ -42,6 +42,7 @@ TOOLS = [
     {"name": "big", "annotations": {"readOnlyHint": True}, "inputSchema": schema(bytes="integer")},
     {"name": "change", "annotations": {"readOnlyHint": True}, "inputSchema": schema()},
     {"name": "consult", "inputSchema": schema()},
+    {"name": "garbled", "inputSchema": schema(how="string")},
     {"name": "sample", "annotations": {"readOnlyHint": True}, "inputSchema": schema()},
 ]
 
@@ -149,6 +150,8 @@ def answer(message, send):
         elif method == "server/discover":
             result = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
                       "serverInfo": {"name": "scripted", "version": "1"}}
+        elif method == "tools/list" and os.path.exists(os.path.join(FLAGS, "nolist")):
+            raise Rpc(-32603, "not now")
         elif method == "tools/list":
             start = int(params.get("cursor", "0"))
             result = {"tools": TOOLS[start:start + PAGE]}
@@ -156,6 +159,8 @@ def answer(message, send):
                 result["nextCursor"] = str(start + PAGE)
             if modern:
                 result["resultType"] = "complete"
+        elif method == "tools/call" and params.get("name") == "garbled":
+            return garbled(message["id"], params["arguments"]["how"])
         elif method == "tools/call":
             result = call(params, send, modern)
         elif method == "ping":
@@ -166,6 +171,20 @@ def answer(message, send):
     except Rpc as error:
         code, words = error.args
         return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": code, "message": words}}
+
+
+def garbled(id, how):
+    """An answer that cannot be read: a member twice, bytes that are no text, or its id where nobody looks for it."""
+    effect("garbled " + how)
+    id = json.dumps(id).encode()
+    line = {
+        "double": b'{"jsonrpc":"2.0","id":' + id + b',"id":' + id + b',"result":{}}',
+        "bytes": b'{"jsonrpc":"2.0","id":' + id + b',"result":{"content":[{"type":"text","text":"\xff"}]}}',
+        "long": b'{"result":{"text":"' + b"x" * 2_000_000 + b'"},"id":' + id + b',"more":{"a":{}}}',
+    }[how]
+    with OUT:
+        sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.flush()
 
 
 def send_line(message):

@@ -89,6 +89,12 @@ def main(answer, seen):
                     self.wfile.write(f"event: message\ndata: {json.dumps(item)}\n\n".encode())
                     self.wfile.flush()
 
+            if os.environ.get("FLOOD") and message["method"] == "tools/list":
+                # One event that never ends: more than anybody should keep, and then silence.
+                for _ in range(64):
+                    self.wfile.write(b"data: " + b"x" * 1_000_000)
+                self.wfile.flush()
+                threading.Event().wait()
             send(answer(message, send))
             self.close_connection = True
 

@@ -102,12 +102,15 @@ impl<'a> ToolCall<'a> {
     pub fn ask(&self, added: Added) -> Result<Asked, BadCall> {
         let mut arguments = self.arguments();
         let argument_key = arguments.get(KEY_ARGUMENT).map(str::to_owned);
-        let key = match self.named_key()? {
-            Some(key) => Some(key),
+        let named = self.named_key()?;
+        let own = match argument_key {
+            Some(raw) if added.key => key_of(&raw)?,
             // An argument of the tool's own may hold what is no key of ours; then it is just an argument.
-            None if !added.key => argument_key.and_then(|raw| key_of(&raw).ok().flatten()),
-            None => argument_key.map(|raw| key_of(&raw)).transpose()?.flatten(),
+            Some(raw) => key_of(&raw).ok().flatten(),
+            None => None,
         };
+        let key_argument_used = named.is_none() && own.is_some();
+        let key = named.or(own);
         let mut changed = added.key && arguments.remove(KEY_ARGUMENT);
         let mut dry_run = false;
         if added.dry_run
@@ -121,9 +124,12 @@ impl<'a> ToolCall<'a> {
             changed |= arguments.remove(DRY_RUN_ARGUMENT);
         }
         let rendered = changed.then(|| arguments.render());
+        // What was used as the key is the name of the intent and no part of it, also where the tool gets it, too.
+        let counted = (key_argument_used && arguments.remove(KEY_ARGUMENT)).then(|| arguments.render());
+        let counted = counted.as_deref().or(rendered.as_deref());
         let payload = match &key {
-            Some(_) => self.payload(rendered.as_deref()),
-            None => self.arguments_or(rendered.as_deref()).as_bytes().to_vec(),
+            Some(_) => self.payload(counted),
+            None => self.arguments_or(counted).as_bytes().to_vec(),
         };
         Ok(Asked { key, payload, dry_run, arguments: rendered })
     }
@@ -254,8 +260,9 @@ mod tests {
             "{\"jsonrpc\":\"2.0\",\"id\":\"us-1\",\"method\":\"tools/call\",\"params\":{\"name\":\"p\",\"arguments\":{\"a\":1.0},\"x\":[1]}}\n"
         );
         let (asked, forwarded) = ask(params, OWN).unwrap();
-        assert_eq!((asked.dry_run, asked.key.unwrap().as_str().to_owned()), (false, "k".to_owned()));
+        assert_eq!((asked.dry_run, asked.key.as_ref().unwrap().as_str().to_owned()), (false, "k".to_owned()));
         assert!(forwarded.contains(r#""arguments":{"idempotency_key":"k","a":1.0,"dry_run":true}"#));
+        assert_eq!(asked.payload, br#"{"a":1.0,"dry_run":true}"#);
     }
 
     #[test]

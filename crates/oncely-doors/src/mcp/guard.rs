@@ -12,13 +12,15 @@ use oncely::{Attempt, AttemptInfo, Begun, Call, Execution, Oncely, Outcome};
 use oncely_core::{Kind, Namespace, Policy, Scope, State, ToolName};
 
 use super::call::{Asked, ToolCall};
+use super::catalog::{Catalog, NotAsked};
 use super::flight::Flight;
 use super::link::{Client, Link, OwnIds};
 use super::message::{self, Response};
 use super::probe;
+use super::rehearsal;
 use super::reply::{self, Era, Form, RecordName, Schema};
 use super::sending::{Judge, Seen, Sending};
-use super::tools::{Added, Catalog, NotAsked, Tool, Why, kind_of};
+use super::tools::{Added, Tool, Why, kind_of};
 
 /// How long a caller waits for another's attempt before it hears of progress, and between two such words.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
@@ -122,10 +124,13 @@ impl Guard {
         Ok(kind_of(tool, stated, seen.as_deref()))
     }
 
-    /// The same with what is known; for when the server could not be asked.
+    /// The same with what was last known; for when the server could not be asked. A tool that it never listed writes.
     pub fn kind_as_known(&self, tool: &str) -> (Kind, Why) {
         let stated = self.rules(tool).declared.stated_kind;
-        self.kind(tool).unwrap_or_else(|NotAsked| kind_of(tool, stated, None))
+        self.kind(tool).unwrap_or_else(|NotAsked| {
+            let listed = self.catalog.last_known(tool);
+            kind_of(tool, stated, listed.as_deref())
+        })
     }
 
     /// Answers a call that writes: the whole message for the client, under its id.
@@ -134,7 +139,7 @@ impl Guard {
         if rules.declared.mcp.forward_cancel == ForwardCancel::Yes {
             flight.forward_cancel();
         }
-        let tool = self.catalog.find(&call.name).ok().flatten();
+        let tool = self.catalog.last_known(&call.name);
         let form = form_of(call, &rules, tool.as_deref());
         let refused = |code: &str, why: &str, retryable: bool| {
             message::result(&call.id, &reply::refused(form, code, why, retryable))
@@ -142,10 +147,13 @@ impl Guard {
         if self.settings.policy.is_strict() && rules.declared.declared.is_none() {
             return refused("TOOL_UNDECLARED", &undeclared(&self.full_name(&call.name)), false);
         }
-        let asked = match call.ask(Added::to(tool.as_deref(), &rules.declared)) {
+        let asked = match call.ask(Added::to(tool.as_deref(), &rules.declared, &call.arguments())) {
             Ok(asked) => asked,
             Err(bad) => return refused("BAD_ARGUMENTS", &bad.to_string(), false),
         };
+        if tool.is_some_and(|tool| tool.only_rehearses(&call.arguments(), &rules.declared)) {
+            return rehearsal::answer(&self.ids, call, &asked, caller, flight).await;
+        }
         let engine_call = match self.engine_call(call, &rules, &asked, caller) {
             Ok(engine_call) => engine_call,
             Err(error) => return refused(error.code(), &error.to_string(), false),

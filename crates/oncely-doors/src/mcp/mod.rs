@@ -4,7 +4,8 @@
 //! `tools/call` of tools that write are touched.
 //!
 //! - [`message`], [`json`], [`frames`]: messages as bytes, read only as far as is needed.
-//! - [`tools`], [`listing`]: what a server's tools are, which of them write, and what is added to them.
+//! - [`tools`], [`catalog`], [`listing`]: what a server's tools are, which of them write, and what is added to them;
+//!   `naming`: what their names say.
 //! - [`call`]: a `tools/call`: its key, its payload, what the server gets. [`classify`]: what an answer proves.
 //! - [`guard`]: makes a call of the engine out of it, and [`reply`] a tool result out of the answer. `sending`: the call
 //!   on its way.
@@ -14,6 +15,7 @@
 //! - [`http`]: servers at an address, and clients that connect. [`name`]: what a server is called.
 
 pub mod call;
+pub mod catalog;
 pub mod classify;
 pub mod explain;
 pub mod flight;
@@ -25,7 +27,9 @@ pub mod link;
 pub mod listing;
 pub mod message;
 pub mod name;
+mod naming;
 pub mod probe;
+mod rehearsal;
 pub mod reply;
 mod sending;
 pub mod serve;

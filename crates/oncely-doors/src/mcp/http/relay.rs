@@ -49,6 +49,9 @@ impl Relay {
 
     async fn handle(self: Arc<Self>, request: Request<Incoming>) -> AnyResponse {
         let (parts, body) = request.into_parts();
+        if headers::is_not_utf8(&parts.headers) {
+            return body::plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, headers::NOT_UTF8);
+        }
         let bytes = match read_body(body, self.limit).await {
             Ok(bytes) => bytes,
             Err(refused) => return refused,
@@ -56,8 +59,18 @@ impl Relay {
         if parts.uri.path() != self.target.uri().path() {
             return self.aside(parts, bytes).await;
         }
-        if parts.method != Method::POST {
-            return self.pass(parts, bytes).await;
+        match parts.method {
+            Method::POST => {}
+            // Ends and streams of sessions. A message in such a request would not be looked at.
+            Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS if bytes.is_empty() => {
+                return self.pass(parts, bytes).await;
+            }
+            _ => {
+                return body::plain(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    "messages are sent with POST; nothing ran",
+                );
+            }
         }
         let refuse = |answer: Vec<u8>| body::message(StatusCode::BAD_REQUEST, answer);
         match message::read(&bytes) {
@@ -93,10 +106,13 @@ impl Relay {
         }
     }
 
-    /// Another path: only what a client looks up about the server, without the headers that are meant for it.
+    /// Another path: only what a client looks up about the server. Nothing there may be a way to the server's own path
+    /// that nobody guards.
     async fn aside(&self, parts: Parts, bytes: Bytes) -> AnyResponse {
+        let looks_up =
+            [Method::GET, Method::HEAD, Method::OPTIONS].contains(&parts.method) && bytes.is_empty();
         let path = parts.uri.path_and_query().cloned();
-        match path.filter(|path| path.path().starts_with("/.well-known/")) {
+        match path.filter(|path| looks_up && is_plain_lookup(path.path())) {
             Some(path) => {
                 let sent = self.target.send_to(parts.method, path, end_to_end(&parts.headers), bytes).await;
                 self.replied(sent)
@@ -137,6 +153,7 @@ impl Relay {
         };
         let guard = self.guard.clone();
         let rewrite = move |line: &[u8]| {
+            listing::notice(&guard, line);
             let text = std::str::from_utf8(line).ok()?;
             let response =
                 Answer::read(text).filter(|response| response.members.get("id") == Some(id.as_str()))?;
@@ -226,6 +243,14 @@ impl Backend for Relay {
     fn answer(self: Arc<Self>, request: Request<Incoming>) -> Boxed<'static, AnyResponse> {
         Box::pin(self.handle(request))
     }
+}
+
+/// Whether a path leads to what is published about a server, and nowhere else however it is read.
+fn is_plain_lookup(path: &str) -> bool {
+    let lower = path.to_ascii_lowercase();
+    let leads_away =
+        ["..", "//", "\\", ";", "%2e", "%2f", "%5c", "%25"].iter().any(|odd| lower.contains(odd));
+    path.starts_with("/.well-known/") && !leads_away
 }
 
 /// Answers with JSON, or with events if something comes before the answer. The work goes on if the client goes away.
