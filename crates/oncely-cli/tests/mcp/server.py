@@ -4,6 +4,7 @@ Speaks both eras over stdio, and over streamable HTTP with --http. What it got i
 by SEEN. Control: FLAGS is a directory in which files are waited for (see `pay` with `until`).
 """
 
+import io
 import json
 import os
 import sys
@@ -203,7 +204,8 @@ def main():
     sys.stderr.write("scripted server started\n")
     sys.stderr.flush()
     workers = []
-    for line in sys.stdin:
+    # As the Python SDK reads: a carriage return ends a line, too.
+    for line in io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8"):
         seen(line)
         worker = threading.Thread(target=one, args=(line,), daemon=True)
         worker.start()

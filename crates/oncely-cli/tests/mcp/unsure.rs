@@ -50,6 +50,7 @@ fn what_the_server_listed_before_its_tools_changed_counts_while_it_does_not_list
     }
     drop(client);
     assert_eq!(home.effects(), ["get_paid {}"], "still a write");
+    assert_eq!(home.states(), [("get_paid".into(), "succeeded".into())]);
     let asked = home.seen().iter().filter(|line| line.contains("tools/list")).count();
     assert_eq!(asked, 2, "once before the change, and once after it");
 }
