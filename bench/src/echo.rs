@@ -135,6 +135,14 @@ impl Client {
         Ok(serde_json::from_slice(&self.line)?)
     }
 
+    /// Makes one call and says how long it took, in seconds.
+    pub(crate) fn timed(&mut self, tool: Tool, number: u64) -> Result<f64> {
+        let start = Instant::now();
+        self.ask(tool, number)?;
+        self.receive()?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
     /// Makes calls for a while, so many in flight.
     pub(crate) fn calls(
         &mut self,

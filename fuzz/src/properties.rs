@@ -78,7 +78,7 @@ pub fn server_line(line: &[u8]) {
             serde_json::from_slice::<Value>(line).is_err() || serde_json::from_slice::<Value>(&under).is_ok()
         );
         let policy = PolicyFile::empty().tool("pay").mcp;
-        classify::verdict("pay", Effect::Executed, &response, &policy);
+        classify::verdict("pay", Effect::Executed, &response, &policy, classify::Talk::None);
     }
     Tool::read(text);
     if let Some(changed) = rewrite(text, |name| PolicyFile::empty().tool(name)) {

@@ -185,11 +185,8 @@ fn large(bench: &mut Bench, oncely: &std::path::Path) -> Result<Vec<Row>> {
             let (mut without, mut with) = (Vec::new(), Vec::new());
             while asked < until {
                 asked += 1;
-                for (client, times) in [(&mut direct, &mut without), (&mut guarded, &mut with)] {
-                    let sample =
-                        client.calls(Tool::ReadLarge, 1, std::time::Duration::from_nanos(1), || asked)?;
-                    times.push(sample.p50);
-                }
+                without.push(direct.timed(Tool::ReadLarge, asked)?);
+                with.push(guarded.timed(Tool::ReadLarge, asked)?);
             }
             peak.push(guarded.peak_memory()?);
             if until == LARGE[1] {

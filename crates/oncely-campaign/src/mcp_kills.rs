@@ -4,10 +4,11 @@
 //! Each call is a chain of three processes: a client that starts the proxy, which starts the server. Any of them, or
 //! several, get the signal. The control leaves the proxy out.
 
+mod answer;
 mod judge;
 
 use std::collections::BTreeMap;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -16,8 +17,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use oncely_testkit::sim::Rng;
-use serde_json::Value;
 
+use self::answer::Answer;
 use crate::Checked;
 use crate::kills::{children_of, was_killed};
 use crate::ledger::Runner;
@@ -108,23 +109,6 @@ impl Report {
     pub fn landed(&self) -> u64 {
         self.kills.values().sum()
     }
-}
-
-/// What a caller was told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Answer {
-    /// The result of the tool, and whether it is a replay.
-    Succeeded { text: String, replayed: bool },
-    /// It may have happened.
-    Unknown,
-    /// It certainly has not.
-    Rejected,
-    /// It has not reached the server, which was dead by then.
-    NotSent,
-    /// Nothing: the connection broke.
-    Nothing,
-    /// Something else.
-    Odd(String),
 }
 
 /// What is known of a key from the answers that callers got.
@@ -228,10 +212,9 @@ impl Campaign<'_> {
     /// Says whether a kill landed.
     fn call_and_kill(&self, key: &str, rng: &mut Rng) -> Checked<bool> {
         let child = self.start(key)?;
-        let span_us = self.call_us.load(Ordering::Relaxed) * 6 / 5;
-        thread::sleep(Duration::from_micros(rng.below(span_us.max(1))));
         // Not waited for yet, so the number still means this process.
         let client = Pid::from_raw(i32::try_from(child.id())?);
+        self.await_the_moment(client, rng);
         let mut hit = false;
         // All are looked up before the first dies and its children lose their parent.
         let chain = self.chain(client);
@@ -251,8 +234,24 @@ impl Campaign<'_> {
             *locked(&self.victims).entry(Victim::Client).or_default() += 1;
             return Ok(true);
         }
-        self.note(key, &answer_of(&output));
+        self.note(key, &Answer::of(&output));
         Ok(hit)
+    }
+
+    /// Half of the kills come at any moment of a call. The others come when the server is there, since starting three
+    /// processes takes longer than a call, and on a busy machine much longer.
+    fn await_the_moment(&self, client: Pid, rng: &mut Rng) {
+        let mut span_us = self.call_us.load(Ordering::Relaxed) * 6 / 5;
+        if rng.percent(50) {
+            let patience = Instant::now() + Duration::from_secs(5);
+            while self.chain(client).last().is_none_or(|(who, _)| *who != Victim::Server)
+                && Instant::now() < patience
+            {
+                thread::sleep(Duration::from_millis(1));
+            }
+            span_us = 3 * PAUSE_US_MAX;
+        }
+        thread::sleep(Duration::from_micros(rng.below(span_us.max(1))));
     }
 
     /// The processes of a call.
@@ -271,7 +270,7 @@ impl Campaign<'_> {
 
     fn retry(&self, key: &str) -> Checked<Answer> {
         let started = Instant::now();
-        let answer = answer_of(&self.start(key)?.wait_with_output()?);
+        let answer = Answer::of(&self.start(key)?.wait_with_output()?);
         if matches!(answer, Answer::Succeeded { replayed: false, .. }) {
             let took_us = u64::try_from(started.elapsed().as_micros())?;
             let before = self.call_us.load(Ordering::Relaxed);
@@ -354,27 +353,6 @@ fn phase_of(key: &str, retry: &Answer, counted: u64) -> Phase {
         Answer::Unknown => Phase::AfterTheEffect,
         Answer::Succeeded { replayed: true, .. } => Phase::Ended,
         _ => Phase::BeforeTheClaim,
-    }
-}
-
-/// Reads what the client printed.
-fn answer_of(output: &Output) -> Answer {
-    let Ok(message) = serde_json::from_slice::<Value>(&output.stdout) else {
-        return Answer::Nothing;
-    };
-    let (result, meta) = (&message["result"], &message["result"]["_meta"]);
-    let code = &meta["dev.oncely/envelope"]["error"]["code"];
-    match (code.as_str(), message["error"]["code"].as_i64(), result["isError"].as_bool()) {
-        (Some("OUTCOME_UNKNOWN"), ..) => Answer::Unknown,
-        (Some("NOT_SENT"), ..) => Answer::NotSent,
-        (Some("REJECTED"), ..) | (None, Some(-32602), _) => Answer::Rejected,
-        // The tool's own words, in the call that ran it.
-        (None, None, Some(true)) => Answer::Unknown,
-        (None, None, _) => Answer::Succeeded {
-            text: result["content"][0]["text"].as_str().unwrap_or_default().to_owned(),
-            replayed: meta.get("dev.oncely/replayed").is_some(),
-        },
-        _ => Answer::Odd(message.to_string()),
     }
 }
 

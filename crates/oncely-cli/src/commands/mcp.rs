@@ -17,7 +17,7 @@ use oncely::{Oncely, policy_file};
 use oncely_core::Scope;
 use oncely_doors::command::child::PassedSignals;
 use oncely_doors::mcp::guard::{Guard, Settings};
-use oncely_doors::mcp::http::front::{Doorkeeper, Listening, Reach};
+use oncely_doors::mcp::http::front::{Doorkeeper, Listening, Reach, Tenant};
 use oncely_doors::mcp::http::target::Target;
 use oncely_doors::mcp::probe::Place;
 use oncely_doors::mcp::serve::{Plan, Server};
@@ -80,6 +80,10 @@ pub struct McpArgs {
     /// Let clients connect that know us by this name; may be repeated
     #[arg(long, value_name = "NAME", requires = "listen")]
     allow_host: Vec<String>,
+    /// What tells callers apart: authorization (what they identify themselves with; a refreshed token is another caller),
+    /// header:NAME, or none
+    #[arg(long, value_name = "TENANT", default_value = "authorization", value_parser = Tenant::parse)]
+    tenant: Tenant,
     /// The server's command line, after --
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -151,6 +155,7 @@ async fn listen(
         origins: args.allow_origin.clone(),
         hosts: args.allow_host.clone(),
         reach: if args.allow_remote { Reach::Everybody } else { Reach::Local },
+        tenant: args.tenant.clone(),
     };
     let listening = Listening::at(address)
         .await

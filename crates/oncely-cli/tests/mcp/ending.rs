@@ -165,6 +165,30 @@ fn a_server_that_ignores_the_end_is_stopped() {
 }
 
 #[test]
+fn what_a_server_leaves_behind_ends_with_it_even_if_it_is_deaf_to_signals() {
+    let home = Home::new();
+    let deaf = "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+                open(os.environ['FLAGS'] + '/deaf.pid', 'w').write(str(os.getpid()))\n\
+                open(os.environ['FLAGS'] + '/up', 'w').close()\nwhile True: time.sleep(1)\n";
+    home.write("deaf.py", deaf);
+    home.write(
+        "parent.py",
+        "import subprocess, sys\n\
+         subprocess.Popen([sys.executable, 'deaf.py'], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)\n\
+         sys.stdin.read()\n",
+    );
+    let client = home.client_of(&["mcp", "--"], &["parent.py"]);
+    home.until(|| home.path("up").exists());
+    let left: u32 = home.read("deaf.pid").parse().unwrap();
+    assert_eq!(client.end().code(), Some(0));
+    // Whoever takes care of orphans may not have looked at it yet.
+    home.until(|| {
+        let status = std::fs::read_to_string(format!("/proc/{left}/status")).unwrap_or_default();
+        status.is_empty() || status.contains("State:\tZ")
+    });
+}
+
+#[test]
 fn standard_error_and_the_exit_code_of_the_server_are_ours() {
     let home = Home::new();
     let mut client = home.client();

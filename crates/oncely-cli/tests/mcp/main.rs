@@ -9,6 +9,8 @@
 )]
 
 mod bad;
+mod careful;
+mod connecting;
 mod ending;
 mod explaining;
 mod guarding;
@@ -16,5 +18,6 @@ mod http;
 mod installing;
 mod passing;
 mod policy;
+mod unsure;
 mod web;
 mod world;

@@ -108,7 +108,19 @@ fn tools_that_write_are_listed_with_two_more_arguments_and_nothing_else_changes(
     assert_eq!(listed.as_array().unwrap().len(), expected.as_array().unwrap().len());
     assert_eq!(
         writes,
-        ["pay", "get_paid", "fail", "rpc_error", "die", "structured", "ask", "task", "progress"]
+        [
+            "pay",
+            "get_paid",
+            "fail",
+            "rpc_error",
+            "die",
+            "structured",
+            "ask",
+            "task",
+            "progress",
+            "consult",
+            "garbled"
+        ]
     );
     let description =
         listed[0]["inputSchema"]["properties"]["idempotency_key"]["description"].as_str().unwrap();
@@ -129,7 +141,7 @@ fn annotations_are_fetched_by_us_page_by_page_before_the_first_call() {
     assert_ne!(first, client.call("balance", json!({})));
     drop(client);
     let lists = home.seen().iter().filter(|line| line.contains("tools/list")).count();
-    assert_eq!(lists, 8, "each page once: {:?}", home.seen());
+    assert_eq!(lists, 9, "each page once: {:?}", home.seen());
 }
 
 #[test]

@@ -4,6 +4,7 @@ Speaks both eras over stdio, and over streamable HTTP with --http. What it got i
 by SEEN. Control: FLAGS is a directory in which files are waited for (see `pay` with `until`).
 """
 
+import io
 import json
 import os
 import sys
@@ -16,6 +17,8 @@ FLAGS = os.environ.get("FLAGS", "")
 PAGE = int(os.environ.get("PAGE", "100"))
 
 OUT = threading.Lock()
+# Set when the client has answered a request of ours.
+ANSWERED = threading.Event()
 
 
 def schema(**properties):
@@ -39,6 +42,8 @@ TOOLS = [
     {"name": "progress", "inputSchema": schema()},
     {"name": "big", "annotations": {"readOnlyHint": True}, "inputSchema": schema(bytes="integer")},
     {"name": "change", "annotations": {"readOnlyHint": True}, "inputSchema": schema()},
+    {"name": "consult", "inputSchema": schema()},
+    {"name": "garbled", "inputSchema": schema(how="string")},
     {"name": "sample", "annotations": {"readOnlyHint": True}, "inputSchema": schema()},
 ]
 
@@ -119,6 +124,11 @@ def call(params, send, modern):
         TOOLS[0]["annotations"] = {"readOnlyHint": True}
         send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         return text("changed")
+    if name == "consult":
+        effect("consult")
+        send({"jsonrpc": "2.0", "id": "srv-2", "method": "sampling/createMessage", "params": {}})
+        ANSWERED.wait(30)
+        raise Rpc(-32601, "Method not found")
     if name == "sample":
         send({"jsonrpc": "2.0", "id": "srv-1", "method": "sampling/createMessage", "params": {"n": 1}})
         return text("sampled")
@@ -127,6 +137,8 @@ def call(params, send, modern):
 
 def answer(message, send):
     method, params = message.get("method"), message.get("params") or {}
+    if method is None:
+        ANSWERED.set()
     if method is None or "id" not in message:
         return None
     meta = params.get("_meta") or {}
@@ -139,6 +151,8 @@ def answer(message, send):
         elif method == "server/discover":
             result = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
                       "serverInfo": {"name": "scripted", "version": "1"}}
+        elif method == "tools/list" and os.path.exists(os.path.join(FLAGS, "nolist")):
+            raise Rpc(-32603, "not now")
         elif method == "tools/list":
             start = int(params.get("cursor", "0"))
             result = {"tools": TOOLS[start:start + PAGE]}
@@ -146,6 +160,8 @@ def answer(message, send):
                 result["nextCursor"] = str(start + PAGE)
             if modern:
                 result["resultType"] = "complete"
+        elif method == "tools/call" and params.get("name") == "garbled":
+            return garbled(message["id"], params["arguments"]["how"])
         elif method == "tools/call":
             result = call(params, send, modern)
         elif method == "ping":
@@ -156,6 +172,20 @@ def answer(message, send):
     except Rpc as error:
         code, words = error.args
         return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": code, "message": words}}
+
+
+def garbled(id, how):
+    """An answer that cannot be read: a member twice, bytes that are no text, or its id where nobody looks for it."""
+    effect("garbled " + how)
+    id = json.dumps(id).encode()
+    line = {
+        "double": b'{"jsonrpc":"2.0","id":' + id + b',"id":' + id + b',"result":{}}',
+        "bytes": b'{"jsonrpc":"2.0","id":' + id + b',"result":{"content":[{"type":"text","text":"\xff"}]}}',
+        "long": b'{"result":{"text":"' + b"x" * 2_000_000 + b'"},"id":' + id + b',"more":{"a":{}}}',
+    }[how]
+    with OUT:
+        sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.flush()
 
 
 def send_line(message):
@@ -174,7 +204,8 @@ def main():
     sys.stderr.write("scripted server started\n")
     sys.stderr.flush()
     workers = []
-    for line in sys.stdin:
+    # As the Python SDK reads: a carriage return ends a line, too.
+    for line in io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8"):
         seen(line)
         worker = threading.Thread(target=one, args=(line,), daemon=True)
         worker.start()

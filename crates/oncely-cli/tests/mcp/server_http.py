@@ -75,7 +75,9 @@ def main(answer, seen):
                 return self.reply(202)
             if MODE == "json" or message["method"] == "initialize":
                 result = answer(message, lambda _: None)
-                return self.reply(200, json.dumps(result).encode(), **extra)
+                # As SDKs do: the code of an error decides the status, whoever raised it.
+                refused = "error" in result and result["error"]["code"] in (-32600, -32021)
+                return self.reply(400 if refused else 200, json.dumps(result).encode(), **extra)
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Connection", "close")
@@ -87,6 +89,12 @@ def main(answer, seen):
                     self.wfile.write(f"event: message\ndata: {json.dumps(item)}\n\n".encode())
                     self.wfile.flush()
 
+            if os.environ.get("FLOOD") and message["method"] == "tools/list":
+                # One event that never ends: more than anybody should keep, and then silence.
+                for _ in range(64):
+                    self.wfile.write(b"data: " + b"x" * 1_000_000)
+                self.wfile.flush()
+                threading.Event().wait()
             send(answer(message, send))
             self.close_connection = True
 

@@ -102,12 +102,15 @@ impl<'a> ToolCall<'a> {
     pub fn ask(&self, added: Added) -> Result<Asked, BadCall> {
         let mut arguments = self.arguments();
         let argument_key = arguments.get(KEY_ARGUMENT).map(str::to_owned);
-        let key = match self.named_key()? {
-            Some(key) => Some(key),
+        let named = self.named_key()?;
+        let own = match argument_key {
+            Some(raw) if added.key => key_of(&raw)?,
             // An argument of the tool's own may hold what is no key of ours; then it is just an argument.
-            None if !added.key => argument_key.and_then(|raw| key_of(&raw).ok().flatten()),
-            None => argument_key.map(|raw| key_of(&raw)).transpose()?.flatten(),
+            Some(raw) => key_of(&raw).ok().flatten(),
+            None => None,
         };
+        let key_argument_used = named.is_none() && own.is_some();
+        let key = named.or(own);
         let mut changed = added.key && arguments.remove(KEY_ARGUMENT);
         let mut dry_run = false;
         if added.dry_run
@@ -121,7 +124,13 @@ impl<'a> ToolCall<'a> {
             changed |= arguments.remove(DRY_RUN_ARGUMENT);
         }
         let rendered = changed.then(|| arguments.render());
-        let payload = self.payload(rendered.as_deref());
+        // What was used as the key is the name of the intent and no part of it, also where the tool gets it, too.
+        let counted = (key_argument_used && arguments.remove(KEY_ARGUMENT)).then(|| arguments.render());
+        let counted = counted.as_deref().or(rendered.as_deref());
+        let payload = match &key {
+            Some(_) => self.payload(counted),
+            None => self.arguments_or(counted).as_bytes().to_vec(),
+        };
         Ok(Asked { key, payload, dry_run, arguments: rendered })
     }
 
@@ -138,10 +147,16 @@ impl<'a> ToolCall<'a> {
         Ok(None)
     }
 
-    /// The arguments, and what else makes it another call: answers to what the server asked, and being a task.
+    /// The arguments as text.
+    fn arguments_or<'t>(&'t self, changed: Option<&'t str>) -> &'t str {
+        changed.or(self.params.get("arguments").filter(|raw| *raw != "null")).unwrap_or("{}")
+    }
+
+    /// Under a key that the caller gave: the arguments, and what else makes it another call, which is answers to what the
+    /// server asked, and being a task. Without such a key only the arguments count: a caller that starts over after a lost
+    /// answer is asked again and answers under a new state, and must still find the call that went through.
     fn payload(&self, arguments: Option<&str>) -> Vec<u8> {
-        let there = self.params.get("arguments").filter(|raw| *raw != "null");
-        let arguments = arguments.or(there).unwrap_or("{}");
+        let arguments = self.arguments_or(arguments);
         let mut extra = Members::default();
         for name in INPUT {
             if let Some(raw) = self.params.get(name) {
@@ -245,8 +260,9 @@ mod tests {
             "{\"jsonrpc\":\"2.0\",\"id\":\"us-1\",\"method\":\"tools/call\",\"params\":{\"name\":\"p\",\"arguments\":{\"a\":1.0},\"x\":[1]}}\n"
         );
         let (asked, forwarded) = ask(params, OWN).unwrap();
-        assert_eq!((asked.dry_run, asked.key.unwrap().as_str().to_owned()), (false, "k".to_owned()));
+        assert_eq!((asked.dry_run, asked.key.as_ref().unwrap().as_str().to_owned()), (false, "k".to_owned()));
         assert!(forwarded.contains(r#""arguments":{"idempotency_key":"k","a":1.0,"dry_run":true}"#));
+        assert_eq!(asked.payload, br#"{"a":1.0,"dry_run":true}"#);
     }
 
     #[test]
@@ -262,15 +278,24 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_what_the_server_asked_make_it_another_payload() {
-        let plain = ask(r#"{"name":"p","arguments":{"a":1}}"#, OURS).unwrap().0.payload;
-        let state = ask(r#"{"name":"p","arguments":{"a":1},"requestState":"s"}"#, OURS).unwrap().0.payload;
-        let answer = ask(r#"{"name":"p","arguments":{"a":1},"requestState":"s","inputResponses":{}}"#, OURS);
-        let task = ask(r#"{"name":"p","arguments":{"a":1},"task":{"ttl":5}}"#, OURS).unwrap().0.payload;
-        let all = [plain, state, answer.unwrap().0.payload, task];
-        for (i, a) in all.iter().enumerate() {
-            assert!(all[..i].iter().all(|b| a != b));
+    fn answers_to_what_the_server_asked_count_under_a_key_that_was_given() {
+        let payloads = |key: &str| {
+            [
+                "",
+                r#","requestState":"s""#,
+                r#","requestState":"s","inputResponses":{}"#,
+                r#","task":{"ttl":5}"#,
+            ]
+            .map(|more| {
+                let params = format!(r#"{{"name":"p","arguments":{{"a":1{key}}}{more}}}"#);
+                ask(&params, OURS).unwrap().0.payload
+            })
+        };
+        let keyed = payloads(r#","idempotency_key":"k""#);
+        for (i, a) in keyed.iter().enumerate() {
+            assert!(keyed[..i].iter().all(|b| a != b));
         }
+        assert!(payloads("").iter().all(|payload| payload == br#"{"a":1}"#));
         assert_eq!(ask(r#"{"name":"p","arguments":null}"#, OURS).unwrap().0.payload, b"{}");
     }
 

@@ -17,9 +17,15 @@ pub enum Verdict {
 }
 
 /// Classifies an answer.
-pub fn verdict(tool: &str, effect: Effect, response: &Response<'_>, policy: &McpPolicy) -> Verdict {
+pub fn verdict(
+    tool: &str,
+    effect: Effect,
+    response: &Response<'_>,
+    policy: &McpPolicy,
+    talk: Talk,
+) -> Verdict {
     if let Some((code, message)) = response.error() {
-        return Verdict::Ended(of_error(code, &message));
+        return Verdict::Ended(of_error(code, &message, talk));
     }
     let Some(raw) = response.result() else {
         return Verdict::Ended(Outcome::unknown("the server's answer has neither a result nor an error"));
@@ -34,7 +40,7 @@ pub fn verdict(tool: &str, effect: Effect, response: &Response<'_>, policy: &Mcp
     let texts = texts(&result);
     let certain = policy.is_error == IsError::Rejected
         || texts.iter().any(|text| policy.rejected_when.iter().any(|pattern| pattern.matches(text)))
-        || matches!(texts.as_slice(), [only] if comes_before_the_handler(tool, only));
+        || (talk == Talk::None && matches!(texts.as_slice(), [only] if comes_before_the_handler(tool, only)));
     let said = oncely_core::limits::clip_to(texts.join(" "), TEXT_BYTES_MAX / 2);
     if certain {
         let failure = Failure::new("TOOL_ERROR", format!("the tool answered with an error: {said}"));
@@ -47,8 +53,23 @@ pub fn verdict(tool: &str, effect: Effect, response: &Response<'_>, policy: &Mcp
     Verdict::Ended(Outcome::Unknown(with_evidence(doubt, raw)))
 }
 
-fn of_error(code: i64, message: &str) -> Outcome {
-    let known = code == i64::from(METHOD_NOT_FOUND) || code == i64::from(INVALID_PARAMS);
+/// Whether the client answered requests of the server while the call was under way. Then the tool had been entered, and an
+/// error may be the client's own, passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Talk {
+    /// It did not.
+    None,
+    /// It did, or may have.
+    Some,
+}
+
+/// The protocol's codes for headers that contradict the message, and for a version that the server does not speak: both
+/// are said before a message is looked at.
+const BEFORE_THE_MESSAGE: [i64; 2] = [-32020, -32022];
+
+fn of_error(code: i64, message: &str, talk: Talk) -> Outcome {
+    let about_the_call = code == i64::from(METHOD_NOT_FOUND) || code == i64::from(INVALID_PARAMS);
+    let known = (about_the_call && talk == Talk::None) || BEFORE_THE_MESSAGE.contains(&code);
     // Some SDKs answer so, too, when the *result* of a handler that has run does not fit its schema.
     let about_the_result =
         ["output", "structured content"].iter().any(|w| message.to_lowercase().contains(w));
@@ -99,15 +120,19 @@ const EVIDENCE_BYTES_MAX: usize = 32 * 1024;
 
 #[cfg(test)]
 mod tests {
-    use super::{Verdict, verdict};
+    use super::{Talk, Verdict, verdict};
     use crate::mcp::message::Response;
     use oncely::policy_file::PolicyFile;
     use oncely_core::{Effect, Outcome};
 
     fn word(answer: &str, policy: &str) -> String {
+        word_after(Talk::None, answer, policy)
+    }
+
+    fn word_after(talk: Talk, answer: &str, policy: &str) -> String {
         let policy = PolicyFile::parse(&format!("[tool.pay]\n{policy}"), "p").unwrap().tool("pay").mcp;
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,{answer}}}"#);
-        match verdict("pay", Effect::Executed, &Response::read(&text).unwrap(), &policy) {
+        match verdict("pay", Effect::Executed, &Response::read(&text).unwrap(), &policy, talk) {
             Verdict::InputRequired => "input required".into(),
             Verdict::Ended(Outcome::Succeeded { .. }) => "succeeded".into(),
             Verdict::Ended(Outcome::Rejected(_)) => "rejected".into(),
@@ -171,8 +196,23 @@ mod tests {
             error(-32602, "Tool pay has an output schema but no structured content was provided"),
             "unknown"
         );
+        assert_eq!(error(-32020, "Header mismatch"), "rejected");
+        assert_eq!(error(-32600, "Invalid request"), "unknown");
         assert_eq!(error(-32603, "Internal error"), "unknown");
         assert_eq!(error(0, "Request cancelled"), "unknown");
         assert_eq!(error(-32001, "Request timed out"), "unknown");
+    }
+
+    #[test]
+    fn after_the_server_has_asked_the_client_an_error_may_be_the_clients_own() {
+        let error = r#""error":{"code":-32601,"message":"Method not found"}"#;
+        assert_eq!(word_after(Talk::Some, error, ""), "unknown");
+        let text =
+            r#""result":{"content":[{"type":"text","text":"Input validation error: x"}],"isError":true}"#;
+        assert_eq!(
+            (word(text, "").as_str(), word_after(Talk::Some, text, "").as_str()),
+            ("rejected", "unknown")
+        );
+        assert_eq!(word_after(Talk::Some, text, "is_error = \"rejected\""), "rejected");
     }
 }

@@ -26,7 +26,7 @@ impl Client for Nobody {
 
 /// Reads a server's messages for as long as it speaks.
 pub fn attend(guard: &Arc<Guard>, link: &Arc<StdioLink>, from: Input, limit: usize) {
-    let session = Session::new(guard.clone(), link.clone(), Arc::new(Nobody), None);
+    let session = Session::new(guard.clone(), link.clone(), Arc::new(Nobody));
     let link = link.clone();
     tokio::spawn(async move { pump_server(from, &session.guard.ids, &link, &session, limit).await });
 }

@@ -2,27 +2,28 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use oncely::policy_file::{ForwardCancel, PolicyFile, ToolPolicy};
-use oncely::{Attempt, Begun, Call, Oncely, Outcome};
+use oncely::{Attempt, AttemptInfo, Begun, Call, Execution, Oncely, Outcome};
 use oncely_core::{Kind, Namespace, Policy, Scope, State, ToolName};
 
 use super::call::{Asked, ToolCall};
-use super::classify::{Verdict, verdict};
+use super::catalog::{Catalog, NotAsked};
 use super::flight::Flight;
-use super::link::{Client, Link, OwnIds, Reply};
+use super::link::{Client, Link, OwnIds};
 use super::message::{self, Response};
 use super::probe;
+use super::rehearsal;
 use super::reply::{self, Era, Form, RecordName, Schema};
-use super::tools::{Added, Catalog, NotAsked, Tool, Why, kind_of};
+use super::sending::{Judge, Seen, Sending};
+use super::tools::{Added, Tool, Why, kind_of};
 
 /// How long a caller waits for another's attempt before it hears of progress, and between two such words.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
-/// How long a server may take to answer a call after its cancellation was passed on.
-const CANCEL_GRACE: Duration = Duration::from_secs(5);
 /// Most tools whose rules are kept at hand.
 const RULES_MAX: usize = 10_000;
 /// Who has a record forgotten whose server asked for more input.
@@ -54,6 +55,8 @@ pub struct Guard {
     /// The server's tools.
     pub catalog: Catalog,
     rules: Mutex<HashMap<String, Arc<Rules>>>,
+    /// How many answers of clients to requests of servers have passed.
+    client_answers: Arc<AtomicU64>,
 }
 
 /// What is declared for a tool.
@@ -61,13 +64,19 @@ pub struct Rules {
     /// As the policy file has it.
     pub declared: ToolPolicy,
     /// For the engine; a write.
-    policy: Arc<Policy>,
+    pub(super) policy: Arc<Policy>,
 }
 
 impl Guard {
     /// A guard of one server.
     pub fn new(settings: Settings) -> Result<Self, getrandom::Error> {
-        Ok(Self { settings, ids: OwnIds::new()?, catalog: Catalog::default(), rules: Mutex::default() })
+        Ok(Self {
+            settings,
+            ids: OwnIds::new()?,
+            catalog: Catalog::default(),
+            rules: Mutex::default(),
+            client_answers: Arc::default(),
+        })
     }
 
     /// The engine.
@@ -78,6 +87,11 @@ impl Guard {
     /// What servers are started by.
     pub(super) fn launcher(&self) -> &[OsString] {
         &self.settings.launcher
+    }
+
+    /// Notes that a client answers a request of a server.
+    pub(super) fn client_answers(&self) {
+        self.client_answers.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The full name of a tool, as the policy file and people know it.
@@ -110,10 +124,13 @@ impl Guard {
         Ok(kind_of(tool, stated, seen.as_deref()))
     }
 
-    /// The same with what is known; for when the server could not be asked.
+    /// The same with what was last known; for when the server could not be asked. A tool that it never listed writes.
     pub fn kind_as_known(&self, tool: &str) -> (Kind, Why) {
         let stated = self.rules(tool).declared.stated_kind;
-        self.kind(tool).unwrap_or_else(|NotAsked| kind_of(tool, stated, None))
+        self.kind(tool).unwrap_or_else(|NotAsked| {
+            let listed = self.catalog.last_known(tool);
+            kind_of(tool, stated, listed.as_deref())
+        })
     }
 
     /// Answers a call that writes: the whole message for the client, under its id.
@@ -122,7 +139,7 @@ impl Guard {
         if rules.declared.mcp.forward_cancel == ForwardCancel::Yes {
             flight.forward_cancel();
         }
-        let tool = self.catalog.find(&call.name).ok().flatten();
+        let tool = self.catalog.last_known(&call.name);
         let form = form_of(call, &rules, tool.as_deref());
         let refused = |code: &str, why: &str, retryable: bool| {
             message::result(&call.id, &reply::refused(form, code, why, retryable))
@@ -130,10 +147,13 @@ impl Guard {
         if self.settings.policy.is_strict() && rules.declared.declared.is_none() {
             return refused("TOOL_UNDECLARED", &undeclared(&self.full_name(&call.name)), false);
         }
-        let asked = match call.ask(Added::to(tool.as_deref(), &rules.declared)) {
+        let asked = match call.ask(Added::to(tool.as_deref(), &rules.declared, &call.arguments())) {
             Ok(asked) => asked,
             Err(bad) => return refused("BAD_ARGUMENTS", &bad.to_string(), false),
         };
+        if tool.is_some_and(|tool| tool.only_rehearses(&call.arguments(), &rules.declared)) {
+            return rehearsal::answer(&self.ids, call, &asked, caller, flight).await;
+        }
         let engine_call = match self.engine_call(call, &rules, &asked, caller) {
             Ok(engine_call) => engine_call,
             Err(error) => return refused(error.code(), &error.to_string(), false),
@@ -227,15 +247,20 @@ impl Guard {
             line,
             link: link.clone(),
             flight: flight.clone(),
-            seen: seen.clone(),
-            tool: call.name.clone(),
-            rules: self.rules(&call.name),
+            judge: Judge {
+                seen: seen.clone(),
+                tool: call.name.clone(),
+                rules: self.rules(&call.name),
+                client_answers: self.client_answers.clone(),
+                answers_before: self.client_answers.load(Ordering::Acquire),
+            },
+            engine: self.engine().clone(),
         };
-        let effect = move |_| sending.run();
+        let effect = move |info| sending.run(info);
         let execution = self.engine().execute(attempt, engine_call.probe.clone(), effect).await;
         let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
         if seen.asks_for_input {
-            self.leave_no_claim(&info, &execution).await;
+            self.leave_no_claim(&info, &execution, &engine_call.policy).await;
         }
         let name =
             RecordName { tool: info.name().tool.as_str().into(), key: info.name().key.as_str().into() };
@@ -259,13 +284,18 @@ impl Guard {
     /// under an explicit key that would be a conflict with this one. So the record goes, if it still is what this
     /// attempt left. If we are killed before that, the record is a rejection: a later call is refused or runs, as the
     /// rules for it say, and never twice.
-    async fn leave_no_claim(&self, info: &oncely::AttemptInfo, execution: &oncely::Execution) {
+    ///
+    /// Not where a downstream de-duplicates by a key of ours that such a record counts on: forgetting would start its
+    /// numbers again, and the downstream would replay what it did for an earlier intent.
+    async fn leave_no_claim(&self, info: &AttemptInfo, execution: &Execution, policy: &Policy) {
         if execution.unrecorded.is_some() {
             return;
         }
         let Ok(Some(stored)) = self.engine().store().load(info.intent()).await else { return };
         let body = &stored.record.body;
-        if body.token == info.token() && matches!(body.state, State::Rejected { .. }) {
+        let is_first = body.generation == 1 && body.rejections == 1;
+        let may_go = is_first || policy.forwards_key_for_ms.is_none();
+        if may_go && body.token == info.token() && matches!(body.state, State::Rejected { .. }) {
             // Somebody who came in between has the record now; it is theirs.
             let _ = self.engine().forget(&stored.record, INPUT_ACTOR).await;
         }
@@ -280,12 +310,6 @@ pub struct Caller<'a> {
     pub client: &'a Arc<dyn Client>,
     /// What tells this caller from others that share the guard.
     pub principal: Option<&'a str>,
-}
-
-#[derive(Default)]
-struct Seen {
-    answer: Option<Bytes>,
-    asks_for_input: bool,
 }
 
 /// A call that ran now.
@@ -312,66 +336,6 @@ impl Ran {
                     false,
                 ),
             ),
-        }
-    }
-}
-
-/// A message that is about to be sent for an attempt.
-struct Sending {
-    id: String,
-    line: Vec<u8>,
-    link: Arc<dyn Link>,
-    flight: Arc<Flight>,
-    seen: Arc<Mutex<Seen>>,
-    tool: String,
-    rules: Arc<Rules>,
-}
-
-impl Sending {
-    async fn run(self) -> Outcome {
-        if !self.flight.launch(&self.id) {
-            return Outcome::rejected(
-                "CANCELLED",
-                "the client cancelled the call before it was sent; nothing ran",
-            );
-        }
-        let answered = self.link.call(self.id.clone(), self.line.clone());
-        let cancelled = async {
-            if !self.flight.forwards_cancel() {
-                std::future::pending::<()>().await;
-            }
-            self.flight.cancelled().await;
-            tokio::time::sleep(CANCEL_GRACE).await;
-        };
-        let reply = tokio::select! {
-            biased;
-            reply = answered => reply,
-            () = cancelled => Reply::Lost("it was cancelled, and the server has not answered since".into()),
-        };
-        match reply {
-            Reply::NotSent(why) => Outcome::rejected(
-                "NOT_SENT",
-                format!("the call did not reach the server: {why}; nothing ran"),
-            ),
-            Reply::Lost(why) => Outcome::unknown(why),
-            Reply::Answered(bytes) => self.judge(bytes),
-        }
-    }
-
-    fn judge(&self, bytes: Bytes) -> Outcome {
-        let text = std::str::from_utf8(&bytes).ok();
-        let Some(response) = text.and_then(Response::read) else {
-            return Outcome::unknown("the server's answer cannot be read");
-        };
-        let judged = verdict(&self.tool, self.rules.policy.effect, &response, &self.rules.declared.mcp);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.asks_for_input = judged == Verdict::InputRequired;
-        seen.answer = Some(bytes.clone());
-        match judged {
-            Verdict::Ended(outcome) => outcome,
-            Verdict::InputRequired => {
-                Outcome::rejected("INPUT_REQUIRED", "the server asks for input before it acts")
-            }
         }
     }
 }

@@ -29,8 +29,8 @@ pub trait Link: Send + Sync {
     /// Passes a client's message on as it is.
     fn pass(&self, line: Bytes) -> Boxed<'_, ()>;
 
-    /// Sends a request of our own and waits for its answer, however long it takes. Once this has been polled it must be
-    /// polled to its end, or the message may be sent in part.
+    /// Sends a request of our own and waits for its answer, however long it takes. If this is dropped before its end, the
+    /// message may have been sent, or may still be.
     fn call(&self, id: String, line: Vec<u8>) -> Boxed<'_, Reply>;
 }
 
@@ -76,8 +76,10 @@ impl OwnIds {
         let Some(at) = memmem::find(line, self.prefix.as_bytes()) else { return Addressee::Client };
         let Ok(members) = serde_json::from_slice::<Members<'_>>(line) else {
             // A server that prints what it does to its output speaks of our ids, too; a broken answer looks like one.
-            let looks_like_one = line.trim_ascii_start().starts_with(b"{");
-            return if looks_like_one {
+            let before_id = line[..at].trim_ascii_end().strip_suffix(b"\"").map(<[u8]>::trim_ascii_end);
+            let before_colon = before_id.and_then(|line| line.strip_suffix(b":")).map(<[u8]>::trim_ascii_end);
+            let is_id = before_colon.is_some_and(|line| line.ends_with(b"\"id\""));
+            return if is_id && line.trim_ascii_start().starts_with(b"{") {
                 Addressee::Unreadable(self.id_at(line, at))
             } else {
                 Addressee::Client
@@ -126,7 +128,10 @@ mod tests {
         let mut broken = format!(r#"{{"id":"{id}","result":""#).into_bytes();
         broken.extend_from_slice(b"\xff\"}");
         assert_eq!(ids.answered_by(&broken), Addressee::Unreadable(id.clone()));
-        assert_eq!(ids.answered_by(format!("handling {id}").as_bytes()), Addressee::Client);
+        for printed in [format!("handling {id}"), format!("{{'id': '{id}'}}"), format!("{{ id = \"{id}\" }}")]
+        {
+            assert_eq!(ids.answered_by(printed.as_bytes()), Addressee::Client, "{printed}");
+        }
         assert_eq!(ids.somewhere_in(&broken), Some(id.clone()));
         assert_ne!(ids.next(), ids.next());
         assert_ne!(OwnIds::new().unwrap().next(), OwnIds::new().unwrap().next());

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use memchr::memmem;
+
 use super::flight::Flight;
 use super::guard::Guard;
 use super::json::{self, Members};
 use super::link::{Link, Reply};
-use super::message::{self, Request, Response};
+use super::message::{self, INTERNAL_ERROR, Request, Response};
 use super::session::Session;
 use super::tools::{Tool, rewrite};
 
@@ -50,9 +52,6 @@ pub(super) async fn answer(
     Some(rewritten(&session.guard, &response, &request.id, edition))
 }
 
-/// JSON-RPC's code for a fault of the server.
-const INTERNAL_ERROR: i32 = -32603;
-
 /// A server's list as the client should see it; what is listed is learnt by the way.
 pub(super) fn rewritten(guard: &Guard, response: &Response<'_>, id: &str, edition: u64) -> Vec<u8> {
     let Some(mut result) = response.result().and_then(|raw| Members::parse(raw).ok()) else {
@@ -78,6 +77,18 @@ pub(super) fn rewritten(guard: &Guard, response: &Response<'_>, id: &str, editio
     message::line(message.render())
 }
 
+/// Notices that a server says that its tools have changed.
+pub(super) fn notice(guard: &Guard, line: &[u8]) {
+    // A server may write the slash of a method's name in two ways, so only its end is looked for.
+    if memmem::find(line, b"list_changed").is_none() {
+        return;
+    }
+    let members: Result<Members<'_>, _> = serde_json::from_slice(line);
+    if members.is_ok_and(|m| m.text("method").as_deref() == Some("notifications/tools/list_changed")) {
+        guard.catalog.changed();
+    }
+}
+
 /// Asks the server for all its tools, unless somebody has just done so, or it has just failed to answer. `described` is
 /// what requests say of themselves in the era without `initialize`.
 pub async fn learn(guard: &Guard, link: &Arc<dyn Link>, described: Option<&str>) {
@@ -86,8 +97,9 @@ pub async fn learn(guard: &Guard, link: &Arc<dyn Link>, described: Option<&str>)
         return;
     }
     let edition = guard.catalog.edition();
-    let learnt = tokio::time::timeout(PATIENCE, pages(guard, link, described, edition)).await;
-    if !matches!(learnt, Ok(Some(()))) {
+    // Whatever it is that kept it from listing all of them, the next call would find the same.
+    let _ = tokio::time::timeout(PATIENCE, pages(guard, link, described, edition)).await;
+    if !guard.catalog.is_complete() {
         guard.catalog.failed(edition);
     }
 }

@@ -13,6 +13,8 @@ pub const INVALID_REQUEST: i32 = -32600;
 pub const METHOD_NOT_FOUND: i32 = -32601;
 /// Parameters that do not fit.
 pub const INVALID_PARAMS: i32 = -32602;
+/// A fault of the server.
+pub const INTERNAL_ERROR: i32 = -32603;
 
 /// What a client sent.
 #[derive(Debug)]
@@ -70,9 +72,11 @@ const DECISIVE: [&str; 6] = ["id", "method", "params", "name", "arguments", "_me
 
 /// Whether a member's name is one that decides, in a spelling that only some parsers take for it.
 pub(super) fn is_lookalike(name: &str) -> bool {
-    // Some fold more than ASCII: the long s and the Kelvin sign are letters of these names to them.
-    let folded = name.replace('\u{17f}', "s").replace('\u{212a}', "k");
-    DECISIVE.iter().any(|decisive| *decisive != name && decisive.eq_ignore_ascii_case(&folded))
+    // Some fold more than ASCII: the long s, the Kelvin sign and the dotted and dotless i are letters of these names to
+    // them.
+    let folded: String = name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();
+    let folded = folded.replace('\u{307}', "");
+    DECISIVE.iter().any(|decisive| *decisive != name && *decisive == folded)
 }
 
 /// A message on one line for every reader: line breaks within it, which can only stand between its tokens, as spaces.
@@ -253,7 +257,10 @@ mod tests {
         assert_eq!(code(r#"{"id":1,"method":7}"#), INVALID_REQUEST);
         assert_eq!(code(r#"{"id":1,"method":"ping","method":"tools/call"}"#), INVALID_REQUEST);
         assert_eq!(code(r#"{"id":1,"Method":"tools/call"}"#), INVALID_REQUEST);
-        assert_eq!(code("{\"id\":1,\"method\":\"tools/call\",\"param\u{17f}\":{}}"), INVALID_REQUEST);
+        for name in ["param\u{17f}", "PARAM\u{17f}", "argument\u{17f}", "\u{131}d", "\u{130}D", "_META"] {
+            assert_eq!(code(&format!(r#"{{"id":1,"method":"x","{name}":{{}}}}"#)), INVALID_REQUEST, "{name}");
+        }
+        assert!(super::is_lookalike("Name") && !super::is_lookalike("name") && !super::is_lookalike("named"));
     }
 
     #[test]

@@ -4,15 +4,18 @@
 //! `tools/call` of tools that write are touched.
 //!
 //! - [`message`], [`json`], [`frames`]: messages as bytes, read only as far as is needed.
-//! - [`tools`], [`listing`]: what a server's tools are, which of them write, and what is added to them.
+//! - [`tools`], [`catalog`], [`listing`]: what a server's tools are, which of them write, and what is added to them;
+//!   `naming`: what their names say.
 //! - [`call`]: a `tools/call`: its key, its payload, what the server gets. [`classify`]: what an answer proves.
-//! - [`guard`]: makes a call of the engine out of it, and [`reply`] a tool result out of the answer.
+//! - [`guard`]: makes a call of the engine out of it, and [`reply`] a tool result out of the answer. `sending`: the call
+//!   on its way.
 //! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server.
 //! - [`stdio`], [`serve`]: a server that we start and a client that started us. [`probe`]: asks a check command.
 //! - [`explain`]: asks a server for its tools on behalf of a person.
 //! - [`http`]: servers at an address, and clients that connect. [`name`]: what a server is called.
 
 pub mod call;
+pub mod catalog;
 pub mod classify;
 pub mod explain;
 pub mod flight;
@@ -24,8 +27,11 @@ pub mod link;
 pub mod listing;
 pub mod message;
 pub mod name;
+mod naming;
 pub mod probe;
+mod rehearsal;
 pub mod reply;
+mod sending;
 pub mod serve;
 pub mod session;
 pub mod stdio;

@@ -19,22 +19,48 @@ const LAUNCHERS: [&str; 14] = [
 const WORDS: [&str; 7] = ["exec", "dlx", "run", "tool", "x", "start", "-m"];
 
 /// The name of a server that is started by a command: its readable part, and a digest of the whole command line and the
-/// directory, since the same program with another database is another server.
+/// directory, since the same program with another database is another server. A package's version is no part of it: a
+/// server that was upgraded is the same, and a call that is in doubt must still be found. Nor is the environment, most of
+/// which differs from start to start: servers that differ only there need names of their own.
 pub fn of_command(argv: &[OsString], directory: &Path) -> String {
+    let first = argv.first().map(|arg| arg.to_string_lossy().into_owned()).unwrap_or_default();
+    let is_launcher = LAUNCHERS.contains(&last_part(&first).as_str());
+    let names_something = |arg: &OsString| {
+        let word = arg.to_string_lossy();
+        !word.starts_with('-') && !WORDS.contains(&word.as_ref())
+    };
+    let named = argv.iter().skip(1).position(names_something).map(|at| at + 1).filter(|_| is_launcher);
     let mut bytes = Vec::new();
-    for part in argv.iter().map(|arg| arg.as_bytes()).chain([directory.as_os_str().as_bytes()]) {
+    let mut put = |part: &[u8]| {
         bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
         bytes.extend_from_slice(part);
+    };
+    for (at, arg) in argv.iter().enumerate() {
+        match arg.to_str().filter(|_| named == Some(at)) {
+            Some(package) => put(unversioned(package).as_bytes()),
+            None => put(arg.as_bytes()),
+        }
     }
-    let mut words = argv.iter().map(|arg| arg.to_string_lossy());
-    let first = words.next().unwrap_or_default().into_owned();
-    let is_launcher = LAUNCHERS.contains(&last_part(&first).as_str());
-    let named = words.find(|word| !word.starts_with('-') && !WORDS.contains(&word.as_ref()));
-    let readable = match named {
-        Some(named) if is_launcher => package(&named),
-        _ => last_part(&first),
+    put(directory.as_os_str().as_bytes());
+    let readable = match named.and_then(|at| argv.get(at)) {
+        Some(named) => package(&named.to_string_lossy()),
+        None => last_part(&first),
     };
     with_digest(&readable, &bytes)
+}
+
+/// A package without its version: `@stripe/mcp@1.2` as `@stripe/mcp`, `mcp-server-git==1.0` as `mcp-server-git`. A path or
+/// an address stays as it is.
+fn unversioned(package: &str) -> &str {
+    let (scope, name) = match package.strip_prefix('@').and_then(|rest| rest.find('/')) {
+        Some(slash) => package.split_at(slash + 2),
+        None => ("", package),
+    };
+    if name.contains(['/', ':', '\\']) {
+        return package;
+    }
+    let end = name.find(['@', '=', '<', '>', '~', '!']).filter(|end| *end > 0).unwrap_or(name.len());
+    &package[..scope.len() + end]
 }
 
 /// The name of a server at an address: its host, and a digest of the whole address.
@@ -119,6 +145,18 @@ mod tests {
         for (i, a) in all.iter().enumerate() {
             assert!(all[..i].iter().all(|b| a != b));
         }
+    }
+
+    #[test]
+    fn another_version_is_the_same_server() {
+        let same = |a: &[&str], b: &[&str]| name(a, "/x") == name(b, "/x");
+        assert!(same(&["npx", "-y", "@stripe/mcp@1.2"], &["npx", "-y", "@stripe/mcp@latest"]));
+        assert!(same(&["npx", "-y", "@stripe/mcp@1.2"], &["npx", "-y", "@stripe/mcp"]));
+        assert!(same(&["uvx", "mcp-server-git==1.0"], &["uvx", "mcp-server-git>=2"]));
+        assert!(!same(&["npx", "-y", "@stripe/mcp"], &["npx", "-y", "@stripe/other"]));
+        assert!(!same(&["npx", "a@1", "--db=x@1"], &["npx", "a@1", "--db=x@2"]));
+        assert!(!same(&["node", "/a@1/index.js"], &["node", "/a@2/index.js"]));
+        assert!(!same(&["./server", "a@1"], &["./server", "a@2"]), "an argument of its own");
     }
 
     #[test]

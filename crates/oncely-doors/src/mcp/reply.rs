@@ -88,9 +88,9 @@ pub fn answered(form: Form, answer: &Answer) -> String {
 
 fn words(answer: &Answer) -> String {
     match answer {
-        Answer::Conflict { .. } => "Refused: this idempotency_key was used before for a call with other arguments. \
-             Nothing ran. To retry the first call, repeat its arguments exactly; for another intent, use another \
-             idempotency_key."
+        Answer::Conflict { .. } => "Refused: this idempotency_key was used before for a call with other arguments, or \
+             with other answers to what the server asked. Nothing ran. To retry the first call, repeat it exactly; for \
+             another intent, use another idempotency_key."
             .to_owned(),
         Answer::InProgress(there) => format!(
             "In progress: attempt {} of this very call is still running. Nothing ran now. Call again with the same \
@@ -244,7 +244,8 @@ pub fn executed(form: Form, execution: &Execution, record: &RecordName, raw: Opt
     match (text, raw) {
         // The server's own answer says it all.
         (None, _) => None,
-        (Some(text), Some(raw)) => Some(annotated(form.annotate, raw, &text, ENVELOPE, &json!(envelope))),
+        // However quiet replays are meant to be: this has to be said.
+        (Some(text), Some(raw)) => Some(annotated(Annotate::Text, raw, &text, ENVELOPE, &json!(envelope))),
         (Some(text), None) => Some(own(form, Mark::Error, &text, &envelope)),
     }
 }

@@ -137,7 +137,7 @@ pub async fn http_to_url(
     (listening, keeper): (Listening, Doorkeeper),
     signals: &mut PassedSignals,
 ) -> u8 {
-    let relay = Relay::new(guard.clone(), target, max_message);
+    let relay = Relay::new(guard.clone(), target, max_message, keeper.tenant.clone());
     let mut signal = None;
     listening.serve(relay, keeper, async { signal = Some(signals.next().await) }).await;
     tokio::select! {
@@ -156,7 +156,7 @@ pub async fn http_to_command(
     (listening, keeper): (Listening, Doorkeeper),
     signals: &mut PassedSignals,
 ) -> u8 {
-    let started = Started::new(guard, argv, bounds);
+    let started = Started::new(guard, argv, bounds, keeper.tenant.clone());
     let mut signal = None;
     listening.serve(started.clone(), keeper, async { signal = Some(signals.next().await) }).await;
     tokio::select! {
@@ -177,7 +177,7 @@ pub async fn stdio_to_url(
 ) -> u8 {
     let link = HttpLink::new(target, max_message);
     let client: Arc<dyn Client> = Arc::new(Outlet::new(output));
-    let session = Session::new(guard, link.clone(), client, None);
+    let session = Session::new(guard, link.clone(), client);
     link.serve(&session);
     let mut frames = Frames::new(input, max_message);
     let signal = tokio::select! {
@@ -207,7 +207,7 @@ pub async fn stdio(
     let (to, from) = server.input.take().zip(server.output.take()).ok_or_else(closed)?;
     let link = Arc::new(StdioLink::new(to));
     let client: Arc<dyn Client> = Arc::new(Outlet::new(output));
-    let session = Session::new(guard, link.clone(), client, None);
+    let session = Session::new(guard, link.clone(), client);
 
     let ended = Arc::new(Notify::new());
     let (pump_link, pump_session, pump_ended) = (link.clone(), session.clone(), ended.clone());

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use memchr::memmem;
 use oncely_core::Kind;
 use tokio::sync::watch;
 
@@ -25,8 +24,6 @@ pub struct Session {
     pub link: Arc<dyn Link>,
     /// The way to the client.
     pub client: Arc<dyn Client>,
-    /// What tells this client from others that share the guard.
-    pub principal: Option<String>,
     /// Requests of the client that we answer, by their ids.
     flights: Mutex<HashMap<String, Arc<Flight>>>,
     handshake: Mutex<Handshake>,
@@ -57,14 +54,9 @@ pub enum Next {
 
 impl Session {
     /// A session between a client and a server.
-    pub fn new(
-        guard: Arc<Guard>,
-        link: Arc<dyn Link>,
-        client: Arc<dyn Client>,
-        principal: Option<String>,
-    ) -> Arc<Self> {
+    pub fn new(guard: Arc<Guard>, link: Arc<dyn Link>, client: Arc<dyn Client>) -> Arc<Self> {
         let (flights, handshake) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { guard, link, client, principal, flights, handshake, busy: watch::Sender::new(0) })
+        Arc::new(Self { guard, link, client, flights, handshake, busy: watch::Sender::new(0) })
     }
 
     fn flights(&self) -> MutexGuard<'_, HashMap<String, Arc<Flight>>> {
@@ -85,18 +77,21 @@ impl Session {
         tokio::time::timeout(timeout, busy.wait_for(|count| *count == 0)).await.is_ok()
     }
 
-    /// Takes a message of the client.
-    pub async fn on_client(self: &Arc<Self>, line: &Bytes) -> Next {
+    /// Takes a message of the client. `principal` is what tells who says it from others that share the guard.
+    pub async fn on_client(self: &Arc<Self>, line: &Bytes, principal: Option<&str>) -> Next {
         match message::read(line) {
             Err(bad) => self.tell(bad.answer()).await,
-            Ok(Message::Other) => Next::Pass,
+            Ok(Message::Other) => {
+                self.guard.client_answers();
+                Next::Pass
+            }
             Ok(Message::Batch) if !message::batch_needs_guard(line) => Next::Pass,
             Ok(Message::Batch) => {
                 let why = "a batch with calls of tools is not taken; send them one by one; nothing ran";
                 self.tell(message::error("null", INVALID_REQUEST, why)).await
             }
             Ok(Message::Notification { method, members }) => self.on_notification(&method, &members).await,
-            Ok(Message::Request(request)) => self.on_request(request, line).await,
+            Ok(Message::Request(request)) => self.on_request(request, line, principal).await,
         }
     }
 
@@ -111,7 +106,12 @@ impl Session {
         Next::Pass
     }
 
-    async fn on_request(self: &Arc<Self>, request: Request<'_>, line: &Bytes) -> Next {
+    async fn on_request(
+        self: &Arc<Self>,
+        request: Request<'_>,
+        line: &Bytes,
+        principal: Option<&str>,
+    ) -> Next {
         match request.method.as_str() {
             "initialize" => {
                 self.set_handshake(Handshake::Begun);
@@ -130,7 +130,7 @@ impl Session {
                     return Next::Pass;
                 }
                 match self.board(&request.id) {
-                    Some(flight) => self.begin_task(line, flight, Task::Call),
+                    Some(flight) => self.begin_task(line, flight, Task::Call(principal.map(str::to_owned))),
                     None => self.tell(double_id(&request.id)).await,
                 }
             }
@@ -140,14 +140,7 @@ impl Session {
 
     /// Notes a message of the server that is passed on.
     pub fn on_server(&self, line: &[u8]) {
-        // A server may write the slash of a method's name in two ways, so only its end is looked for.
-        if memmem::find(line, b"list_changed").is_none() {
-            return;
-        }
-        let members: Result<Members<'_>, _> = serde_json::from_slice(line);
-        if members.is_ok_and(|m| m.text("method").as_deref() == Some("notifications/tools/list_changed")) {
-            self.guard.catalog.changed();
-        }
+        listing::notice(&self.guard, line);
     }
 
     async fn tell(&self, answer: Vec<u8>) -> Next {
@@ -175,7 +168,9 @@ impl Session {
             if let Ok(Message::Request(request)) = message::read(&line) {
                 let answer = match task {
                     Task::List => listing::answer(&session, &request, &flight).await,
-                    Task::Call => session.answer_call(&request, &line, &flight).await,
+                    Task::Call(principal) => {
+                        session.answer_call(&request, &line, &flight, principal.as_deref()).await
+                    }
                 };
                 session.flights().remove(&request.id);
                 // A client that has cancelled a request does not expect an answer to it.
@@ -193,6 +188,7 @@ impl Session {
         request: &Request<'_>,
         line: &Bytes,
         flight: &Arc<Flight>,
+        principal: Option<&str>,
     ) -> Option<Vec<u8>> {
         let call = match ToolCall::read(request) {
             Ok(call) => call,
@@ -210,7 +206,7 @@ impl Session {
             }
             return None;
         }
-        let caller = Caller { link: &self.link, client: &self.client, principal: self.principal.as_deref() };
+        let caller = Caller { link: &self.link, client: &self.client, principal };
         Some(self.guard.answer(&call, &caller, flight).await)
     }
 
@@ -234,10 +230,11 @@ impl Session {
 }
 
 /// What is done for a request.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Task {
     List,
-    Call,
+    /// For this principal.
+    Call(Option<String>),
 }
 
 fn double_id(id: &str) -> Vec<u8> {

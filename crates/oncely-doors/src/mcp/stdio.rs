@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::frames::{Frame, Frames, content};
 use super::link::{Addressee, Boxed, Client, Link, OwnIds, Reply};
-use super::message;
+use super::message::{self, INTERNAL_ERROR};
 use super::session::{Next, Session};
 
 /// Anything to read from.
@@ -57,14 +57,19 @@ impl Outlet {
 
     async fn write(&self, message: Bytes) -> Written {
         let mut writing = self.to.lock().await;
-        // What an earlier one left; that it failed is seen again with ours.
-        let _ = writing.finish().await;
+        // What an earlier one left comes first.
+        if let Err(error) = writing.finish().await {
+            writing.to = None;
+            return Written::TooLittle(error);
+        }
         (writing.message, writing.written) = (message, 0);
-        let done = writing.finish().await;
-        let (message, written) = (std::mem::take(&mut writing.message), writing.written);
-        match done {
+        match writing.finish().await {
             Ok(()) => Written::All,
-            Err(error) => short(&message, written, error),
+            Err(error) => {
+                // The next message would be glued to what there is of this one.
+                writing.to = None;
+                short(&writing.message, writing.written, error)
+            }
         }
     }
 }
@@ -79,7 +84,10 @@ impl Writing {
                 count => self.written += count,
             }
         }
-        writer.flush().await
+        writer.flush().await?;
+        // Whole: let go of it.
+        (self.message, self.written) = (Bytes::new(), 0);
+        Ok(())
     }
 }
 
@@ -212,7 +220,7 @@ pub async fn pump_client(frames: &mut Frames<Input>, session: &Arc<Session>) -> 
             Frame::Line(line) if content(&line).is_empty() => {}
             Frame::Line(line) => {
                 let line = message::flat(&line);
-                let next = session.on_client(&line).await;
+                let next = session.on_client(&line, None).await;
                 if next == Next::Pass {
                     collected.extend_from_slice(&line);
                     if line.last() != Some(&b'\n') {
@@ -274,11 +282,16 @@ pub async fn pump_server(from: Input, ids: &OwnIds, link: &StdioLink, session: &
 
 async fn too_long(head: &[u8], tail: &[u8], ids: &OwnIds, link: &StdioLink, session: &Session) {
     let why = "the server's answer is longer than allowed (--max-message)";
-    if let Some(own) = ids.somewhere_in(head).or_else(|| ids.somewhere_in(tail)) {
-        return link.answer(&own, Err(why.to_owned()));
-    }
-    if let Some(id) = message::id_of_cut(head, tail) {
-        session.client.send(message::error(&id, -32603, why).into()).await;
+    let id = message::id_of_cut(head, tail);
+    let own = match &id {
+        Some(id) => ids.somewhere_in(id.as_bytes()),
+        // Where the id should be there is none: better one of ours that is given up than one that waits for ever.
+        None => ids.somewhere_in(head).or_else(|| ids.somewhere_in(tail)),
+    };
+    match (own, id) {
+        (Some(own), _) => link.answer(&own, Err(why.to_owned())),
+        (None, Some(id)) => session.client.send(message::error(&id, INTERNAL_ERROR, why).into()).await,
+        (None, None) => {}
     }
 }
 
@@ -315,4 +328,49 @@ fn plain_pipe(fd: &OwnedFd) -> io::Result<Option<FileType>> {
     let shared = rustix::fs::fstat(std::io::stderr().as_fd())
         .is_ok_and(|other| (other.st_dev, other.st_ino) == (this.st_dev, this.st_ino));
     Ok((!shared).then(|| FileType::from_raw_mode(this.st_mode)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Outlet, StdioLink, Written};
+    use crate::mcp::link::{Link, Reply};
+    use bytes::Bytes;
+    use tokio::io::AsyncReadExt;
+
+    /// Begins to write, and gives up as soon as the other side takes no more.
+    async fn begin(outlet: &Outlet, message: &'static str) {
+        tokio::select! {
+            biased;
+            _ = outlet.write(Bytes::from_static(message.as_bytes())) => panic!("it fits"),
+            () = std::future::ready(()) => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_that_was_given_up_half_way_is_finished_before_the_next() {
+        let (ours, mut theirs) = tokio::io::duplex(8);
+        let outlet = Outlet::new(Box::new(ours));
+        begin(&outlet, "a long message of a reader\n").await;
+        // Given up before it was begun: never written.
+        begin(&outlet, "a message that has to wait\n").await;
+        let reading = tokio::spawn(async move {
+            let mut all = String::new();
+            theirs.read_to_string(&mut all).await.unwrap();
+            all
+        });
+        assert!(matches!(outlet.write(Bytes::from_static(b"a guarded call\n")).await, Written::All));
+        outlet.close().await;
+        assert_eq!(reading.await.unwrap(), "a long message of a reader\na guarded call\n");
+    }
+
+    #[tokio::test]
+    async fn a_call_after_half_a_message_that_cannot_be_finished_is_not_sent() {
+        let (ours, theirs) = tokio::io::duplex(8);
+        let link = StdioLink::new(Box::new(ours));
+        begin(&link.to, "a long message of a reader\n").await;
+        drop(theirs);
+        for id in ["1", "2"] {
+            assert!(matches!(link.call(id.into(), b"{}\n".to_vec()).await, Reply::NotSent(_)));
+        }
+    }
 }

@@ -1,99 +1,15 @@
 //! What is known of a server's tools, and which of them write.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
 use oncely::policy_file::{Advertise, DryRun, ToolPolicy};
 use oncely_core::Kind;
-use tokio::time::Instant;
 
 use super::json::{self, Members};
+use super::naming::is_named_like_a_read;
 
 /// The argument that names the intent.
 pub const KEY_ARGUMENT: &str = "idempotency_key";
 /// The argument that asks what would happen.
 pub const DRY_RUN_ARGUMENT: &str = "dry_run";
-/// Most tools that are remembered of one server.
-pub const TOOLS_MAX: usize = 10_000;
-/// A server that did not list its tools is not asked again for this long: others wait meanwhile.
-const ASK_AGAIN: Duration = Duration::from_secs(30);
-
-/// First words of names by which tools say that they only read.
-const READING_WORDS: [&str; 12] = [
-    "get", "list", "read", "search", "query", "describe", "find", "fetch", "show", "view", "count", "lookup",
-];
-/// Words that say nothing when they stand alone: `query` may be an INSERT, `fetch` a POST.
-const NOT_ALONE: [&str; 2] = ["query", "fetch"];
-/// Words of acting: a name that holds one of them is not taken for that of a read, whatever it starts with.
-const ACTING_WORDS: [&str; 66] = [
-    "ack",
-    "acknowledge",
-    "add",
-    "and",
-    "append",
-    "apply",
-    "approve",
-    "archive",
-    "buy",
-    "call",
-    "cancel",
-    "charge",
-    "claim",
-    "clear",
-    "close",
-    "commit",
-    "consume",
-    "create",
-    "delete",
-    "deploy",
-    "dequeue",
-    "edit",
-    "enqueue",
-    "exec",
-    "execute",
-    "increment",
-    "insert",
-    "invoke",
-    "lock",
-    "mark",
-    "merge",
-    "modify",
-    "move",
-    "mutate",
-    "next",
-    "or",
-    "patch",
-    "pay",
-    "pop",
-    "post",
-    "publish",
-    "purchase",
-    "put",
-    "refund",
-    "remove",
-    "rename",
-    "replace",
-    "reserve",
-    "reset",
-    "run",
-    "sale",
-    "sell",
-    "send",
-    "set",
-    "start",
-    "stop",
-    "submit",
-    "take",
-    "transfer",
-    "trigger",
-    "unlock",
-    "update",
-    "upload",
-    "upsert",
-    "withdraw",
-    "write",
-];
 
 /// What a server says of one of its tools.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -106,6 +22,8 @@ pub struct Tool {
     pub has_own_key: bool,
     /// Whether it has an argument `dry_run` of its own.
     pub has_own_dry_run: bool,
+    /// Whether that argument is a boolean, so that `true` can only mean that nothing is to be done.
+    pub has_boolean_dry_run: bool,
     /// Whether its results follow a schema.
     pub has_output_schema: bool,
     /// Arguments that are repeated in HTTP headers: the header's name and the argument.
@@ -124,14 +42,25 @@ impl Tool {
         let in_header = |(argument, property): (&str, &str)| {
             Some((Members::parse(property).ok()?.text("x-mcp-header")?, argument.to_owned()))
         };
+        let dry_run = properties.object(DRY_RUN_ARGUMENT);
         Some(Self {
             name,
             read_only,
             has_own_key: properties.has(KEY_ARGUMENT),
             has_own_dry_run: properties.has(DRY_RUN_ARGUMENT),
+            has_boolean_dry_run: dry_run.is_some_and(|p| p.text("type").as_deref() == Some("boolean")),
             has_output_schema: members.get("outputSchema").is_some_and(|schema| schema != "null"),
             header_arguments: properties.iter().filter_map(in_header).collect(),
         })
+    }
+}
+
+impl Tool {
+    /// Whether these arguments ask for a dry run that the tool itself knows of: nothing is done, so nothing is recorded,
+    /// and the key is left for the call that is meant.
+    pub fn only_rehearses(&self, arguments: &Members<'_>, policy: &ToolPolicy) -> bool {
+        let wants_dry_run = arguments.get(DRY_RUN_ARGUMENT) == Some("true");
+        wants_dry_run && self.has_boolean_dry_run && policy.mcp.dry_run == DryRun::Offered
     }
 }
 
@@ -172,33 +101,6 @@ pub fn kind_of(name: &str, stated: Option<Kind>, listed: Option<&Tool>) -> (Kind
     }
 }
 
-/// Whether a name (`get_user`, `list-files`, `searchIssues`) starts with a word of reading and holds none of acting.
-fn is_named_like_a_read(name: &str) -> bool {
-    let words = words(name);
-    let Some(first) = words.first().map(String::as_str) else { return false };
-    let alone = words.len() == 1 && NOT_ALONE.contains(&first);
-    READING_WORDS.contains(&first)
-        && !alone
-        && words.iter().all(|word| !ACTING_WORDS.contains(&word.as_str()))
-}
-
-/// The words of a name, lower case: split where it is not a letter or digit, and before capitals.
-fn words(name: &str) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    let mut before = ' ';
-    for c in name.chars() {
-        let begins = !before.is_alphanumeric() || (c.is_uppercase() && !before.is_uppercase());
-        if c.is_alphanumeric() {
-            match words.last_mut() {
-                Some(word) if !begins => word.extend(c.to_lowercase()),
-                _ => words.push(c.to_lowercase().collect()),
-            }
-        }
-        before = c;
-    }
-    words
-}
-
 /// The arguments that we add to a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Added {
@@ -209,115 +111,17 @@ pub struct Added {
 }
 
 impl Added {
-    /// What is added to a write tool. Of one that was never listed nothing is known: whatever it gets is its own.
-    pub fn to(tool: Option<&Tool>, policy: &ToolPolicy) -> Self {
+    /// What is added to a write tool. Of one that was never listed nothing is known, so whatever it gets is its own; but
+    /// one that is asked for a dry run, and may not know of such a thing, must not act.
+    pub fn to(tool: Option<&Tool>, policy: &ToolPolicy, arguments: &Members<'_>) -> Self {
+        let wants_dry_run = arguments.get(DRY_RUN_ARGUMENT) == Some("true");
+        let is_ours = tool.map_or(wants_dry_run, |tool| !tool.has_own_dry_run);
         Self {
             key: tool.is_some_and(|tool| !tool.has_own_key),
-            dry_run: policy.mcp.dry_run == DryRun::Offered && tool.is_some_and(|tool| !tool.has_own_dry_run),
+            dry_run: policy.mcp.dry_run == DryRun::Offered && is_ours,
         }
     }
 }
-
-/// The tools of a server, as far as they have been seen.
-#[derive(Default)]
-pub struct Catalog {
-    seen: Mutex<Seen>,
-    /// Held by whoever asks the server.
-    pub(super) asking: tokio::sync::Mutex<()>,
-}
-
-#[derive(Default)]
-struct Seen {
-    tools: HashMap<String, Arc<Tool>>,
-    /// Whether these are all.
-    complete: bool,
-    /// Whether there were more than are remembered.
-    dropped: bool,
-    /// Grows whenever the server says that they have changed.
-    edition: u64,
-    /// When the server last did not answer, and for which edition.
-    failed: Option<(u64, Instant)>,
-}
-
-impl Catalog {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A tool; `Err` if it is not known and the server has not been asked for all of them.
-    pub fn find(&self, name: &str) -> Result<Option<Arc<Tool>>, NotAsked> {
-        let seen = self.seen();
-        match seen.tools.get(name) {
-            Some(tool) => Ok(Some(tool.clone())),
-            None if seen.complete => Ok(None),
-            None => Err(NotAsked),
-        }
-    }
-
-    /// The edition that is current.
-    pub fn edition(&self) -> u64 {
-        self.seen().edition
-    }
-
-    /// All that are known, by name.
-    pub fn all(&self) -> Vec<Arc<Tool>> {
-        let mut all: Vec<Arc<Tool>> = self.seen().tools.values().cloned().collect();
-        all.sort_by(|a, b| a.name.cmp(&b.name));
-        all
-    }
-
-    /// Whether all tools are known.
-    pub fn is_complete(&self) -> bool {
-        self.seen().complete
-    }
-
-    /// Takes in what the server listed, unless it has changed since it was asked.
-    pub fn learn(&self, tools: impl IntoIterator<Item = Tool>, edition: u64) {
-        let mut seen = self.seen();
-        if seen.edition != edition {
-            return;
-        }
-        for tool in tools {
-            if seen.tools.len() < TOOLS_MAX || seen.tools.contains_key(&tool.name) {
-                seen.tools.insert(tool.name.clone(), Arc::new(tool));
-            } else {
-                seen.dropped = true;
-            }
-        }
-    }
-
-    /// Notes that the server did not list its tools.
-    pub fn failed(&self, edition: u64) {
-        self.seen().failed = Some((edition, Instant::now()));
-    }
-
-    /// Whether it makes sense to ask the server: it has not listed all of them, nor just failed to.
-    pub fn is_worth_asking(&self) -> bool {
-        let seen = self.seen();
-        let just_failed =
-            seen.failed.is_some_and(|(edition, at)| edition == seen.edition && at.elapsed() < ASK_AGAIN);
-        !seen.complete && !just_failed
-    }
-
-    /// Notes that all of this edition have been listed.
-    pub fn complete(&self, edition: u64) {
-        let mut seen = self.seen();
-        // Of one that is not remembered nothing may be concluded from its absence.
-        seen.complete |= seen.edition == edition && !seen.dropped;
-    }
-
-    /// Forgets everything: the server says that its tools have changed.
-    pub fn changed(&self) {
-        let mut seen = self.seen();
-        seen.tools.clear();
-        (seen.complete, seen.dropped) = (false, false);
-        seen.edition += 1;
-    }
-}
-
-/// The server has not been asked for all its tools.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotAsked;
 
 const KEY_PROPERTY: &str = r#"{"type":"string","description":"Optional. Names the intent of this call: the same value for every retry of one intent, a new one only for a new intent. Without it, an equal call shortly after is taken for a retry and gets the first result."}"#;
 const DRY_RUN_PROPERTY: &str = r#"{"type":"boolean","description":"Optional. If true, nothing is done; the answer says what a call would do now."}"#;
@@ -331,7 +135,7 @@ pub fn rewrite(entry: &str, policy: impl FnOnce(&str) -> ToolPolicy) -> Option<S
         return None;
     }
     let mut members = Members::parse(entry).ok()?;
-    let added = Added::to(Some(&tool), &policy);
+    let added = Added::to(Some(&tool), &policy, &Members::default());
     let schema = members.object("inputSchema").map(|schema| with_properties(schema, added));
     let annotations = members.object("annotations").unwrap_or_default();
     let annotations = (policy.mcp.advertise_idempotent == Advertise::Idempotent).then(|| {
@@ -368,7 +172,8 @@ fn with_properties(mut schema: Members<'_>, added: Added) -> Box<serde_json::val
 
 #[cfg(test)]
 mod tests {
-    use super::{Catalog, Tool, Why, kind_of, rewrite};
+    use super::{Added, Tool, Why, kind_of, rewrite};
+    use crate::mcp::json::Members;
     use oncely::policy_file::PolicyFile;
     use oncely_core::Kind;
 
@@ -386,60 +191,6 @@ mod tests {
         assert_eq!(kind("charge", None, None), (Kind::Write, Why::Default));
         assert_eq!(kind_of("get_x", None, None), (Kind::Write, Why::Default), "never listed");
         assert_eq!(kind_of("get_x", Some(Kind::Read), None), (Kind::Read, Why::Policy));
-    }
-
-    #[test]
-    fn a_name_is_that_of_a_read_if_it_starts_so_and_says_nothing_else() {
-        for name in [
-            "get_user",
-            "list-files",
-            "searchIssues",
-            "read_query",
-            "list",
-            "query.rows",
-            "describe_table",
-            "GetURL",
-            "lookup/order",
-            "count_rows",
-            "fetch_page",
-            "query_rows",
-        ] {
-            assert_eq!(kind(name, None, None).0, Kind::Read, "{name}");
-        }
-        for name in [
-            "getaway",
-            "budget_get",
-            "listen_in",
-            "create_list",
-            "",
-            "é",
-            "read_and_delete",
-            "get-and-set",
-            "query",
-            "fetch",
-            "findOneAndUpdate",
-            "findAndModify",
-            "get_or_create_customer",
-            "search_replace",
-            "read_write_query",
-            "list_item_for_sale",
-            "fetch_next_job",
-            "GetOrCreate",
-            "list.delete",
-            "_get",
-        ] {
-            let expected = if name == "_get" { Kind::Read } else { Kind::Write };
-            assert_eq!(kind(name, None, None).0, expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn more_tools_than_are_remembered_are_never_all() {
-        let catalog = Catalog::default();
-        let many = (0..=super::TOOLS_MAX).map(|i| Tool { name: format!("t{i}"), ..Tool::default() });
-        catalog.learn(many, 0);
-        catalog.complete(0);
-        assert!(catalog.find("another").is_err());
     }
 
     #[test]
@@ -476,12 +227,31 @@ mod tests {
     }
 
     #[test]
-    fn what_was_listed_before_a_change_is_not_believed_after_it() {
-        let catalog = Catalog::default();
-        let edition = catalog.edition();
-        catalog.changed();
-        catalog.learn([Tool { name: "a".into(), ..Tool::default() }], edition);
-        catalog.complete(edition);
-        assert!(catalog.find("a").is_err());
+    fn a_tool_that_was_never_listed_keeps_what_it_gets_and_never_acts_on_a_dry_run() {
+        let policy = PolicyFile::empty().tool("pay");
+        let added = |tool: Option<&Tool>, arguments: &str| {
+            let added = Added::to(tool, &policy, &Members::parse(arguments).unwrap());
+            (added.key, added.dry_run)
+        };
+        assert_eq!(added(None, r#"{"idempotency_key":"k","dry_run":false}"#), (false, false));
+        assert_eq!(added(None, r#"{"dry_run":true}"#), (false, true));
+        assert_eq!(added(Some(&Tool::default()), "{}"), (true, true));
+    }
+
+    #[test]
+    fn only_a_boolean_dry_run_of_the_tools_own_is_a_rehearsal() {
+        let policy = PolicyFile::parse("[tool.off]\ndry_run = false\n", "p").unwrap();
+        let rehearses = |kind: &str, name: &str, arguments: &str| {
+            let entry = format!(
+                r#"{{"name":"{name}","inputSchema":{{"properties":{{"dry_run":{{"type":"{kind}"}}}}}}}}"#
+            );
+            let tool = Tool::read(&entry).unwrap();
+            tool.only_rehearses(&Members::parse(arguments).unwrap(), &policy.tool(name))
+        };
+        assert!(rehearses("boolean", "pay", r#"{"dry_run":true}"#));
+        assert!(!rehearses("boolean", "pay", r#"{"dry_run":false}"#));
+        assert!(!rehearses("boolean", "pay", "{}"));
+        assert!(!rehearses("string", "pay", r#"{"dry_run":true}"#));
+        assert!(!rehearses("boolean", "off", r#"{"dry_run":true}"#), "the policy does not want it");
     }
 }

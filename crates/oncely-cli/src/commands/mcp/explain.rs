@@ -78,7 +78,7 @@ async fn of_url(
     limit: usize,
 ) -> Result<Vec<Arc<Tool>>, String> {
     let link = HttpLink::new(target, limit);
-    let session = Session::new(guard.clone(), link.clone(), Arc::new(explain::Nobody), None);
+    let session = Session::new(guard.clone(), link.clone(), Arc::new(explain::Nobody));
     link.serve(&session);
     let asked: Arc<dyn Link> = link.clone();
     let listed = tokio::time::timeout(PATIENCE, explain::tools(guard, &asked)).await;

@@ -10,7 +10,7 @@ use hyper::header::{ACCEPT_ENCODING, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Response};
 
 use super::body::{self, AnyResponse};
-use super::exchange::{Ended, Exchange, METHOD, NAME, refuses_unseen};
+use super::exchange::{Ended, Exchange, METHOD, NAME, is_answer, refuses_unseen};
 use super::headers::{PARAM_PREFIX, end_to_end};
 use super::messages::is_event_stream;
 use super::relay::Relay;
@@ -90,7 +90,7 @@ impl CallLink {
             Err(NoReply::Lost(why)) => return Reply::Lost(why),
         };
         if !response.status().is_success() {
-            return self.refused(response).await;
+            return self.refused(response, raw_id).await;
         }
         self.got_events.store(is_event_stream(&response), Ordering::Release);
         let exchange =
@@ -113,14 +113,20 @@ impl CallLink {
         }
     }
 
-    async fn refused(&self, response: Response<Incoming>) -> Reply {
+    /// The server refuses the request. The client is told in the same way; what it proves depends on whether the server
+    /// looked at the call.
+    async fn refused(&self, response: Response<Incoming>, raw_id: &str) -> Reply {
         let (mut parts, incoming) = response.into_parts();
         let why = format!("{} answered {}", self.relay.target.host(), parts.status);
         parts.headers = end_to_end(&parts.headers);
         let unseen = refuses_unseen(parts.status);
         let limited = http_body_util::Limited::new(incoming, self.relay.limit);
         let Ok(collected) = limited.collect().await else { return Reply::Lost(why) };
-        *self.kept_refusal() = Some(Response::from_parts(parts, self.under_its_id(collected.to_bytes())));
+        let bytes = collected.to_bytes();
+        *self.kept_refusal() = Some(Response::from_parts(parts, self.under_its_id(bytes.clone())));
+        if is_answer(&bytes, Some(raw_id)) {
+            return Reply::Answered(bytes);
+        }
         if unseen { Reply::NotSent(why) } else { Reply::Lost(why) }
     }
 }
@@ -142,12 +148,6 @@ impl Link for CallLink {
     }
 
     fn call(&self, id: String, line: Vec<u8>) -> Boxed<'_, Reply> {
-        Box::pin(async move {
-            let reply = self.ask(&json::quote(&id), line.into()).await;
-            if matches!(reply, Reply::Answered(_)) {
-                *self.kept_refusal() = None;
-            }
-            reply
-        })
+        Box::pin(async move { self.ask(&json::quote(&id), line.into()).await })
     }
 }

@@ -19,6 +19,8 @@ pub(super) const NAME: HeaderName = HeaderName::from_static("mcp-name");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 /// Between two tries to take a broken stream up again, unless the server says otherwise.
 const RECONNECT: Duration = Duration::from_secs(1);
+/// Shortest such pause: a server that asks for none, and ends every stream, would be asked without end.
+const RECONNECT_MIN: Duration = Duration::from_millis(100);
 /// Longest such pause that a server may ask for.
 const RECONNECT_MAX: Duration = Duration::from_secs(30);
 /// How often in a row that may fail.
@@ -61,7 +63,7 @@ impl Exchange<'_> {
                     Err(why) => break why,
                 }
             };
-            let pause = messages.retry_ms.map_or(RECONNECT, Duration::from_millis).min(RECONNECT_MAX);
+            let pause = pause_of(messages.retry_ms);
             failures = if messages.last_event_id.is_some() { 0 } else { failures + 1 };
             last_event = messages.last_event_id.take().or(last_event);
             let Some(event) = last_event.clone() else { return Ended::Lost(broke) };
@@ -100,20 +102,36 @@ impl Exchange<'_> {
                 self.client.send(line).await;
             }
             last_event = messages.last_event_id.take().or(last_event);
-            let pause = messages.retry_ms.map_or(RECONNECT, Duration::from_millis);
-            tokio::time::sleep(pause.min(RECONNECT_MAX)).await;
+            tokio::time::sleep(pause_of(messages.retry_ms)).await;
         }
     }
 }
 
-/// Statuses with which a server says that it did not look at the message.
+fn pause_of(retry_ms: Option<u64>) -> Duration {
+    retry_ms.map_or(RECONNECT, Duration::from_millis).clamp(RECONNECT_MIN, RECONNECT_MAX)
+}
+
+/// Statuses with which a server says that it did not look at the message. They count only where the reply does not
+/// answer to its id: one that does comes from whoever looked at it.
 pub(super) fn refuses_unseen(status: StatusCode) -> bool {
-    let codes = [301, 302, 307, 308, 400, 401, 403, 404, 405, 406, 411, 413, 415, 421, 426, 429, 431];
+    let codes = [400, 401, 403, 404, 405, 406, 411, 413, 415, 421];
     codes.contains(&status.as_u16())
 }
 
-fn is_answer(line: &[u8], id: Option<&str>) -> bool {
+pub(super) fn is_answer(line: &[u8], id: Option<&str>) -> bool {
     let members: Members<'_> = serde_json::from_slice(line).unwrap_or_default();
     let is_answer = !members.has("method") && (members.has("result") || members.has("error"));
     is_answer && id.is_some() && members.get("id") == id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RECONNECT, RECONNECT_MAX, RECONNECT_MIN, pause_of};
+
+    #[test]
+    fn a_server_decides_within_bounds_how_soon_it_is_asked_again() {
+        assert_eq!(pause_of(None), RECONNECT);
+        assert_eq!(pause_of(Some(0)), RECONNECT_MIN);
+        assert_eq!(pause_of(Some(u64::MAX)), RECONNECT_MAX);
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use hyper::header::{HOST, ORIGIN};
+use hyper::header::{HOST, HeaderName, ORIGIN};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Request, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -23,8 +23,17 @@ use crate::mcp::link::Boxed;
 const HEADER_PATIENCE: Duration = Duration::from_secs(30);
 /// Between two tries when no connection can be taken.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Headers by which servers know who calls. Callers that differ in them never see each other's results.
-const CREDENTIALS: [&str; 3] = ["authorization", "x-api-key", "api-key"];
+/// Headers by which servers know who calls.
+const CREDENTIALS: [&str; 8] = [
+    "authorization",
+    "x-api-key",
+    "api-key",
+    "cookie",
+    "private-token",
+    "x-auth-token",
+    "x-goog-api-key",
+    "proxy-authorization",
+];
 
 /// What answers requests.
 pub(in crate::mcp) trait Backend: Send + Sync + 'static {
@@ -41,6 +50,52 @@ pub struct Doorkeeper {
     pub hosts: Vec<String>,
     /// Whether clients of other machines may connect.
     pub reach: Reach,
+    /// What tells callers apart.
+    pub tenant: Tenant,
+}
+
+/// What tells callers apart. Those that differ in it never see each other's results.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Tenant {
+    /// What they identify themselves with: a refreshed token is another caller.
+    #[default]
+    Authorization,
+    /// This header, which stays the same for one caller.
+    Header(HeaderName),
+    /// Nothing: all callers are one.
+    None,
+}
+
+impl Tenant {
+    /// Reads `authorization`, `header:NAME` or `none`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let bad = || format!("{text:?} is not allowed; allowed: authorization, header:NAME, none");
+        match (text, text.strip_prefix("header:")) {
+            ("authorization", _) => Ok(Self::Authorization),
+            ("none", _) => Ok(Self::None),
+            (_, Some(name)) => name.parse().map(Self::Header).map_err(|_| bad()),
+            _ => Err(bad()),
+        }
+    }
+
+    /// What tells a caller from others: a digest of what it says.
+    pub(super) fn principal(&self, headers: &HeaderMap) -> Option<String> {
+        let names: Vec<HeaderName> = match self {
+            Self::Authorization => CREDENTIALS.iter().map(|name| HeaderName::from_static(name)).collect(),
+            Self::Header(name) => vec![name.clone()],
+            Self::None => Vec::new(),
+        };
+        let mut said = Vec::new();
+        for name in names {
+            for value in headers.get_all(&name) {
+                said.extend_from_slice(name.as_str().as_bytes());
+                said.push(0);
+                said.extend_from_slice(value.as_bytes());
+                said.push(0);
+            }
+        }
+        (!said.is_empty()).then(|| hex(&Digest::of(&said).0)[..16].to_owned())
+    }
 }
 
 /// Whether clients of other machines may connect.
@@ -77,20 +132,6 @@ fn is_this_machine(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host.eq_ignore_ascii_case("localhost")
         || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
-/// What tells callers apart: a digest of what they identify themselves with.
-pub(super) fn principal(headers: &HeaderMap) -> Option<String> {
-    let mut said = Vec::new();
-    for name in CREDENTIALS {
-        for value in headers.get_all(name) {
-            said.extend_from_slice(name.as_bytes());
-            said.push(0);
-            said.extend_from_slice(value.as_bytes());
-            said.push(0);
-        }
-    }
-    (!said.is_empty()).then(|| hex(&Digest::of(&said).0)[..16].to_owned())
 }
 
 /// Reads a request's body; the error is the reply.
@@ -169,7 +210,7 @@ impl Listening {
 
 #[cfg(test)]
 mod tests {
-    use super::{Doorkeeper, Reach, principal};
+    use super::{Doorkeeper, Reach, Tenant};
     use hyper::HeaderMap;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
@@ -194,10 +235,20 @@ mod tests {
 
     #[test]
     fn callers_are_told_apart_by_what_they_identify_themselves_with() {
-        let who = |value: &str| principal(&headers(&[("authorization", value)]));
+        let by = |tenant: &str, pairs: &[(&'static str, &str)]| {
+            Tenant::parse(tenant).unwrap().principal(&headers(pairs))
+        };
+        let who = |value: &str| by("authorization", &[("authorization", value)]);
         assert_eq!(who("Bearer a"), who("Bearer a"));
         assert_ne!(who("Bearer a"), who("Bearer b"));
-        assert_eq!(principal(&headers(&[("host", "x")])), None);
+        assert_ne!(by("authorization", &[("cookie", "a")]), by("authorization", &[("cookie", "b")]));
+        assert_eq!(by("authorization", &[("host", "x")]), None);
+        assert_eq!(by("none", &[("authorization", "a")]), None);
+        let user = |token: &str| by("header:X-User", &[("x-user", "ann"), ("authorization", token)]);
+        assert!(user("a").is_some() && user("a") == user("b"));
         assert!(!who("Bearer a").unwrap().contains("Bearer"));
+        for bad in ["", "header:", "header:a b", "cookie"] {
+            assert!(Tenant::parse(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Headers: which of them concern the two ends, and whether they say the same as the message.
 
 use hyper::HeaderMap;
-use hyper::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue};
+use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 
 use super::exchange::{METHOD, NAME};
 use crate::command::base64;
@@ -25,6 +25,22 @@ pub(super) const PARAM_PREFIX: &str = "mcp-param-";
 pub(super) const MISMATCH: i32 = -32020;
 /// How a text is marked that does not fit into a header.
 const ENCODED: (&str, &str) = ("=?base64?", "?=");
+
+/// What is said where a message may be read in two ways.
+pub(super) const NOT_UTF8: &str = "messages are UTF-8; nothing ran";
+
+/// Whether a request says that its body is in another encoding than UTF-8: then the server would read another message than
+/// we do.
+pub(super) fn is_not_utf8(headers: &HeaderMap) -> bool {
+    headers.get_all(CONTENT_TYPE).iter().any(|value| {
+        let Ok(value) = value.to_str() else { return true };
+        let value = value.to_ascii_lowercase();
+        let mut charsets = value.split("charset").skip(1).map(|rest| {
+            rest.trim_start_matches([' ', '\t', '=', '"', '*', '\'']).split(['"', ';', ' ', ',', '\'']).next()
+        });
+        charsets.any(|charset| !matches!(charset, Some("utf-8" | "utf8")))
+    })
+}
 
 /// The headers that concern the two ends.
 pub(super) fn end_to_end(headers: &HeaderMap) -> HeaderMap {
@@ -99,11 +115,9 @@ pub(super) fn encode(text: &str) -> Option<HeaderValue> {
 /// The text of a header's value; `None` if it is none.
 fn decode(value: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(value).ok()?;
-    match text.strip_prefix(ENCODED.0) {
-        Some(rest) => {
-            let coded = rest.strip_suffix(ENCODED.1)?;
-            String::from_utf8(from_base64(coded)?).ok()
-        }
+    // Without both marks it is a text like any other.
+    match text.strip_prefix(ENCODED.0).and_then(|rest| rest.strip_suffix(ENCODED.1)) {
+        Some(coded) => String::from_utf8(from_base64(coded)?).ok(),
         None => Some(text.to_owned()),
     }
 }
@@ -131,7 +145,7 @@ fn from_base64(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{contradiction, decode, encode, end_to_end};
+    use super::{contradiction, decode, encode, end_to_end, is_not_utf8};
     use crate::mcp::call::ToolCall;
     use crate::mcp::message::{Message, read};
     use crate::mcp::tools::Tool;
@@ -155,12 +169,32 @@ mod tests {
     }
 
     #[test]
+    fn a_body_in_another_encoding_is_noticed_however_it_is_said() {
+        let odd = |kind: &str| is_not_utf8(&headers(&[("content-type", kind)]));
+        for kind in
+            ["application/json", "application/json; charset=utf-8", "application/json;Charset=\"UTF-8\"; x=1"]
+        {
+            assert!(!odd(kind), "{kind}");
+        }
+        for kind in [
+            "application/json; charset=utf-7",
+            "application/json; CHARSET = \"utf-16\"",
+            "application/json; charset=utf-8; charset=utf-7",
+            "application/json; charset=",
+            "application/json; charset*=utf-7''x",
+        ] {
+            assert!(odd(kind), "{kind}");
+        }
+        assert!(!is_not_utf8(&HeaderMap::new()));
+    }
+
+    #[test]
     fn any_text_comes_back_from_a_header() {
         for text in ["plain", " space ", "é", "=?base64?x?=", "a\nb", ""] {
             assert_eq!(decode(encode(text).unwrap().as_bytes()).as_deref(), Some(text), "{text:?}");
         }
         assert_eq!(decode(b"=?base64?!!?="), None);
-        assert_eq!(decode(b"=?base64?QQ"), None);
+        assert_eq!(decode(b"=?base64?QQ").as_deref(), Some("=?base64?QQ"));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! - [`upstream`]: the link to such a server for a client on standard input and output.
 //! - [`front`]: clients that connect, and who may. `body`: bodies of replies. `headers`: what headers say.
 //! - [`relay`]: from HTTP to HTTP; `call_link`: one call on that way; `rewritten`: a reply that is changed.
-//! - [`started`]: from HTTP to servers that we start; `mux`: one such server and its many clients.
+//! - [`started`]: from HTTP to servers that we start; `mux`: one such server and its many clients; `routes`: whom
+//!   its messages are for.
 
 mod body;
 mod call_link;
@@ -16,6 +17,7 @@ pub mod messages;
 mod mux;
 pub mod relay;
 mod rewritten;
+mod routes;
 pub mod sse;
 pub mod started;
 pub mod target;

@@ -14,14 +14,14 @@ use tokio::sync::{mpsc, oneshot};
 use super::body::{self, AnyResponse, Sink, Watched};
 use super::call_link::CallLink;
 use super::exchange::SESSION;
-use super::front::{Backend, principal, read_body};
+use super::front::{Backend, Tenant, read_body};
 use super::headers::{self, end_to_end};
 use super::rewritten;
 use super::target::{NoReply, Target};
 use crate::mcp::call::ToolCall;
 use crate::mcp::flight::Flight;
 use crate::mcp::guard::{Caller, Guard};
-use crate::mcp::json::Members;
+use crate::mcp::json::{self, Members};
 use crate::mcp::link::{Boxed, Client, Link};
 use crate::mcp::listing;
 use crate::mcp::message::{self, INVALID_REQUEST, Message, Response as Answer};
@@ -31,14 +31,16 @@ pub struct Relay {
     pub(super) guard: Arc<Guard>,
     pub(super) target: Target,
     pub(super) limit: usize,
+    /// What tells callers apart.
+    tenant: Tenant,
     /// Calls under way, by session and id: where a cancellation finds them.
     flights: Mutex<HashMap<(Bytes, String), Arc<Flight>>>,
 }
 
 impl Relay {
     /// Passes requests on to this server.
-    pub fn new(guard: Arc<Guard>, target: Target, limit: usize) -> Arc<Self> {
-        Arc::new(Self { guard, target, limit, flights: Mutex::default() })
+    pub fn new(guard: Arc<Guard>, target: Target, limit: usize, tenant: Tenant) -> Arc<Self> {
+        Arc::new(Self { guard, target, limit, tenant, flights: Mutex::default() })
     }
 
     fn flights(&self) -> MutexGuard<'_, HashMap<(Bytes, String), Arc<Flight>>> {
@@ -47,6 +49,9 @@ impl Relay {
 
     async fn handle(self: Arc<Self>, request: Request<Incoming>) -> AnyResponse {
         let (parts, body) = request.into_parts();
+        if headers::is_not_utf8(&parts.headers) {
+            return body::plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, headers::NOT_UTF8);
+        }
         let bytes = match read_body(body, self.limit).await {
             Ok(bytes) => bytes,
             Err(refused) => return refused,
@@ -54,13 +59,26 @@ impl Relay {
         if parts.uri.path() != self.target.uri().path() {
             return self.aside(parts, bytes).await;
         }
-        if parts.method != Method::POST {
-            return self.pass(parts, bytes).await;
+        match parts.method {
+            Method::POST => {}
+            // Ends and streams of sessions. A message in such a request would not be looked at.
+            Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS if bytes.is_empty() => {
+                return self.pass(parts, bytes).await;
+            }
+            _ => {
+                return body::plain(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    "messages are sent with POST; nothing ran",
+                );
+            }
         }
         let refuse = |answer: Vec<u8>| body::message(StatusCode::BAD_REQUEST, answer);
         match message::read(&bytes) {
             Err(bad) => refuse(bad.answer()),
-            Ok(Message::Other) => self.pass(parts, bytes).await,
+            Ok(Message::Other) => {
+                self.guard.client_answers();
+                self.pass(parts, bytes).await
+            }
             Ok(Message::Batch) if !message::batch_needs_guard(&bytes) => self.pass(parts, bytes).await,
             Ok(Message::Batch) => {
                 let why = "a batch with calls of tools is not taken; send them one by one; nothing ran";
@@ -71,8 +89,9 @@ impl Relay {
             }
             Ok(Message::Notification { method, members }) if method == "notifications/cancelled" => {
                 match self.cancel(&parts, &members) {
-                    true => body::plain(StatusCode::ACCEPTED, ""),
-                    false => self.pass(parts, bytes.clone()).await,
+                    Cancel::Kept => body::plain(StatusCode::ACCEPTED, ""),
+                    Cancel::Passed(message) => self.pass(parts, message).await,
+                    Cancel::NotOurs => self.pass(parts, bytes.clone()).await,
                 }
             }
             Ok(Message::Notification { .. }) => self.pass(parts, bytes).await,
@@ -87,10 +106,13 @@ impl Relay {
         }
     }
 
-    /// Another path: only what a client looks up about the server, without the headers that are meant for it.
+    /// Another path: only what a client looks up about the server. Nothing there may be a way to the server's own path
+    /// that nobody guards.
     async fn aside(&self, parts: Parts, bytes: Bytes) -> AnyResponse {
+        let looks_up =
+            [Method::GET, Method::HEAD, Method::OPTIONS].contains(&parts.method) && bytes.is_empty();
         let path = parts.uri.path_and_query().cloned();
-        match path.filter(|path| path.path().starts_with("/.well-known/")) {
+        match path.filter(|path| looks_up && is_plain_lookup(path.path())) {
             Some(path) => {
                 let sent = self.target.send_to(parts.method, path, end_to_end(&parts.headers), bytes).await;
                 self.replied(sent)
@@ -131,6 +153,7 @@ impl Relay {
         };
         let guard = self.guard.clone();
         let rewrite = move |line: &[u8]| {
+            listing::notice(&guard, line);
             let text = std::str::from_utf8(line).ok()?;
             let response =
                 Answer::read(text).filter(|response| response.members.get("id") == Some(id.as_str()))?;
@@ -162,7 +185,7 @@ impl Relay {
         if let Some(place) = &place {
             self.flights().insert(place.clone(), flight.clone());
         }
-        let principal = principal(&parts.headers);
+        let principal = self.tenant.principal(&parts.headers);
         let (relay, sending) = (self.clone(), link.clone());
         let work = async move {
             let sending: Arc<dyn Link> = sending;
@@ -183,27 +206,51 @@ impl Relay {
         respond(work, from, link).await
     }
 
-    /// Whether a cancellation is about a call that we guard. A write that was sent is let finish.
-    fn cancel(&self, parts: &Parts, members: &Members<'_>) -> bool {
+    /// Whether a cancellation is about a call that we guard. A write that was sent is let finish, unless its policy says
+    /// otherwise.
+    fn cancel(&self, parts: &Parts, members: &Members<'_>) -> Cancel {
         let params = members.object("params").unwrap_or_default();
         let (Some(session), Some(id)) = (parts.headers.get(SESSION), params.get("requestId")) else {
-            return false;
+            return Cancel::NotOurs;
         };
         let place = (Bytes::copy_from_slice(session.as_bytes()), id.to_owned());
-        match self.flights().get(&place) {
-            Some(flight) => {
-                flight.cancel();
-                true
+        let Some(flight) = self.flights().get(&place).cloned() else { return Cancel::NotOurs };
+        match flight.cancel().filter(|_| flight.forwards_cancel()) {
+            Some(own_id) => {
+                let mut params = params.clone();
+                params.set("requestId", json::raw(&own_id));
+                let mut message = members.clone();
+                let params = params.raw();
+                message.set("params", params);
+                Cancel::Passed(message.render().into())
             }
-            None => false,
+            None => Cancel::Kept,
         }
     }
+}
+
+/// What becomes of a cancellation.
+enum Cancel {
+    /// It is not about a call that we guard.
+    NotOurs,
+    /// It ends here.
+    Kept,
+    /// It is passed on like this.
+    Passed(Bytes),
 }
 
 impl Backend for Relay {
     fn answer(self: Arc<Self>, request: Request<Incoming>) -> Boxed<'static, AnyResponse> {
         Box::pin(self.handle(request))
     }
+}
+
+/// Whether a path leads to what is published about a server, and nowhere else however it is read.
+fn is_plain_lookup(path: &str) -> bool {
+    let lower = path.to_ascii_lowercase();
+    let leads_away =
+        ["..", "//", "\\", ";", "%2e", "%2f", "%5c", "%25"].iter().any(|odd| lower.contains(odd));
+    path.starts_with("/.well-known/") && !leads_away
 }
 
 /// Answers with JSON, or with events if something comes before the answer. The work goes on if the client goes away.

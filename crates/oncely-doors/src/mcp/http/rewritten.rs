@@ -52,7 +52,13 @@ async fn pass_events(
     while let Some(Ok(frame)) = incoming.frame().await {
         let Ok(chunk) = frame.into_data() else { continue };
         parser.feed(&chunk);
-        while let Ok(Some(mut event)) = parser.next(limit) {
+        loop {
+            let mut event = match parser.next(limit) {
+                Ok(Some(event)) => event,
+                Ok(None) => break,
+                // Nothing after it can be told apart: the client sees that the stream broke.
+                Err(_) => return,
+            };
             if let Some(line) = rewrite(event.data.as_bytes()) {
                 event.data = String::from_utf8_lossy(content(&line)).into_owned();
             }

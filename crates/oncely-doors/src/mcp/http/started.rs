@@ -1,6 +1,7 @@
 //! From HTTP to servers that we start: sessions, streams, and what a client has to say to get them.
 
 use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,8 +15,10 @@ use tokio::sync::mpsc;
 
 use super::body::{self, AnyResponse, Refusal, Sink};
 use super::exchange::{METHOD, SESSION};
-use super::front::{Backend, read_body};
+use super::front::{Backend, Tenant, read_body};
+use super::headers;
 use super::mux::{Mux, Sessions, Ticket, WhenGone, describes_itself};
+use super::routes::Audience;
 use crate::mcp::guard::Guard;
 use crate::mcp::link::Boxed;
 use crate::mcp::message::{self, INVALID_REQUEST, Message, Response};
@@ -32,16 +35,25 @@ pub struct Started {
     guard: Arc<Guard>,
     argv: Vec<OsString>,
     bounds: (usize, Duration),
+    /// What tells callers apart.
+    tenant: Tenant,
     sessions: Mutex<Sessions>,
     /// The server for requests that describe themselves.
     shared: Mutex<Option<Arc<Mux>>>,
+    /// Whether no server may be started any more: a connection that is still open may bring another request.
+    closed: AtomicBool,
 }
 
 impl Started {
     /// Starts servers with this command line.
-    pub fn new(guard: Arc<Guard>, argv: Vec<OsString>, bounds: (usize, Duration)) -> Arc<Self> {
+    pub fn new(
+        guard: Arc<Guard>,
+        argv: Vec<OsString>,
+        bounds: (usize, Duration),
+        tenant: Tenant,
+    ) -> Arc<Self> {
         let (sessions, shared) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { guard, argv, bounds, sessions, shared })
+        Arc::new(Self { guard, argv, bounds, tenant, sessions, shared, closed: AtomicBool::new(false) })
     }
 
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
@@ -50,6 +62,8 @@ impl Started {
 
     /// Waits for what is running, then ends all servers.
     pub async fn end(&self) {
+        // Before the locks are taken: who starts a server holds one of them, and looks at this under it.
+        self.closed.store(true, Ordering::Release);
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner).take();
         let all: Vec<Arc<Mux>> = std::mem::take(&mut *self.sessions()).into_values().chain(shared).collect();
         let deadline = tokio::time::Instant::now() + self.bounds.1;
@@ -64,6 +78,9 @@ impl Started {
 
     async fn handle(self: Arc<Self>, request: Request<Incoming>) -> AnyResponse {
         let (parts, body) = request.into_parts();
+        if headers::is_not_utf8(&parts.headers) {
+            return body::plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, headers::NOT_UTF8);
+        }
         if !PATHS.contains(&parts.uri.path()) {
             return body::plain(StatusCode::NOT_FOUND, "there is nothing at this path; use /mcp");
         }
@@ -80,6 +97,8 @@ impl Started {
 
     async fn post(&self, parts: &Parts, bytes: Bytes) -> AnyResponse {
         let refuse = |answer: Vec<u8>| body::message(StatusCode::BAD_REQUEST, answer);
+        // For the server every line is a message.
+        let bytes = message::flat(&bytes);
         let read = match message::read(&bytes) {
             Ok(read) => read,
             Err(bad) => return refuse(bad.answer()),
@@ -95,7 +114,7 @@ impl Started {
                     return refuse(message::error(&request.id, INVALID_REQUEST, why));
                 }
                 if request.method == "initialize" && !parts.headers.contains_key(SESSION) {
-                    return self.initialize(&request).await;
+                    return self.initialize(&request, parts).await;
                 }
                 let modern = describes_itself(&request.members);
                 let (mux, when_gone) = match (modern, self.session(parts)) {
@@ -107,7 +126,9 @@ impl Started {
                     (false, Err(refused)) => return refused.response(),
                 };
                 let (sink, from) = Sink::new();
-                let ticket = mux.ask(&request, sink, when_gone).await;
+                let ticket = mux
+                    .ask(&request, self.tenant.principal(&parts.headers).as_deref(), sink, when_gone)
+                    .await;
                 respond(from, ticket).await
             }
             Message::Notification { .. } | Message::Other => match self.session(parts) {
@@ -120,7 +141,7 @@ impl Started {
         }
     }
 
-    async fn initialize(&self, request: &message::Request<'_>) -> AnyResponse {
+    async fn initialize(&self, request: &message::Request<'_>, parts: &Parts) -> AnyResponse {
         let id = match self.begin() {
             Ok(id) => id,
             Err(failed) => return failed.response(),
@@ -129,7 +150,8 @@ impl Started {
             return body::plain(StatusCode::SERVICE_UNAVAILABLE, "the session has ended already");
         };
         let (sink, from) = Sink::new();
-        let ticket = mux.ask(request, sink, WhenGone::Nothing).await;
+        let ticket =
+            mux.ask(request, self.tenant.principal(&parts.headers).as_deref(), sink, WhenGone::Nothing).await;
         let mut response = respond(from, ticket).await;
         if let Ok(id) = HeaderValue::from_str(&id) {
             response.headers_mut().insert(SESSION, id);
@@ -154,14 +176,17 @@ impl Started {
             let why = format!("{SESSIONS_MAX} sessions are open, the limit; nothing ran, try again later");
             return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, &why));
         }
-        let mux = self.start()?;
+        let mux = self.start(Audience::One)?;
         let id = hex(&random);
         sessions.insert(id.clone(), mux);
         Ok(id)
     }
 
-    fn start(&self) -> Result<Arc<Mux>, Refusal> {
-        Mux::start(&self.guard, &self.argv, self.bounds).map_err(|error| {
+    fn start(&self, audience: Audience) -> Result<Arc<Mux>, Refusal> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "this is about to end; nothing ran"));
+        }
+        Mux::start(&self.guard, &self.argv, self.bounds, audience).map_err(|error| {
             let why = format!("the server could not be started: {error}; nothing ran");
             Refusal::new(StatusCode::BAD_GATEWAY, &why)
         })
@@ -173,7 +198,7 @@ impl Started {
         if let Some(mux) = shared.as_ref().filter(|mux| !mux.is_over()) {
             return Ok(mux.clone());
         }
-        let mux = self.start()?;
+        let mux = self.start(Audience::Many)?;
         *shared = Some(mux.clone());
         Ok(mux)
     }

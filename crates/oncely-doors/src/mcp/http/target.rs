@@ -84,8 +84,11 @@ impl Target {
     ) -> Result<Response<Incoming>, NoReply> {
         let path = self.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         let mut all = headers;
+        for name in self.headers.keys() {
+            all.remove(name);
+        }
         for (name, value) in &self.headers {
-            all.insert(name, value.clone());
+            all.append(name, value.clone());
         }
         self.send_to(method, path, all, body).await
     }

@@ -9,7 +9,7 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Response, StatusCode};
 use tokio::sync::watch;
 
-use super::exchange::{Ended, Exchange, METHOD, NAME, SESSION, VERSION, refuses_unseen};
+use super::exchange::{Ended, Exchange, METHOD, NAME, SESSION, VERSION, is_answer, refuses_unseen};
 use super::headers::{PARAM_PREFIX, as_text, encode};
 use super::messages::Messages;
 use super::target::{NoReply, Target};
@@ -20,6 +20,8 @@ use crate::mcp::session::Session;
 
 /// Where a request says which protocol it speaks.
 const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
+/// How long a server may take for a message that wants no answer.
+const NOTE: Duration = Duration::from_secs(10);
 /// How long a server may take to take note of our end.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Most of a reply that is quoted.
@@ -148,7 +150,7 @@ impl HttpLink {
             self.state().session_id = response.headers().get(SESSION).cloned();
         }
         if !response.status().is_success() {
-            return self.refused(response).await;
+            return self.refused(response, about.id.as_deref()).await;
         }
         if response.status() == StatusCode::ACCEPTED {
             return Ended::Accepted;
@@ -167,12 +169,15 @@ impl HttpLink {
         self.state().version = version.and_then(|version| HeaderValue::from_str(&version).ok());
     }
 
-    async fn refused(&self, response: Response<Incoming>) -> Ended {
+    async fn refused(&self, response: Response<Incoming>, id: Option<&str>) -> Ended {
         let status = response.status();
         let body = Messages::of(response, self.limit).next().await.ok().flatten();
         let quoted =
             body.as_deref().map(|body| String::from_utf8_lossy(&body[..body.len().min(QUOTE)]).into_owned());
         let why = format!("{} answered {status}: {}", self.target.host(), quoted.unwrap_or_default().trim());
+        if let Some(answer) = body.as_ref().filter(|body| is_answer(body, id)) {
+            return Ended::Answered(answer.clone());
+        }
         let answer =
             body.filter(|body| serde_json::from_slice::<Members<'_>>(body).is_ok_and(|m| m.has("error")));
         if refuses_unseen(status) { Ended::Refused(why, answer) } else { Ended::Lost(why) }
@@ -229,13 +234,15 @@ impl Link for HttpLink {
                     let this = this.clone();
                     this.busy.send_modify(|count| *count += 1);
                     tokio::spawn(async move {
-                        this.clone().pass_one(line).await;
+                        // But a server that does not take it must not stop all that follows.
+                        let _ = tokio::time::timeout(NOTE, this.clone().pass_one(line)).await;
                         this.busy.send_modify(|count| *count -= 1);
                     });
                     continue;
                 }
                 // What needs no answer keeps its order before what comes after.
-                this.clone().pass_one(line).await;
+                // But a server that does not take it must not stop all that follows.
+                let _ = tokio::time::timeout(NOTE, this.clone().pass_one(line)).await;
                 if about.method == "notifications/initialized" {
                     let this = this.clone();
                     tokio::spawn(async move { this.speaking().listen_for_ever().await });

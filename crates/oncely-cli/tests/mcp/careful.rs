@@ -1,0 +1,124 @@
+//! Answers that look as if nothing had happened, although it has; and callers that look like others.
+
+use serde_json::json;
+
+use crate::web::{Web, call, front, open, server};
+use crate::world::{Home, code, text};
+
+fn url(port: u16) -> String {
+    format!("http://127.0.0.1:{port}/mcp")
+}
+
+#[test]
+fn an_error_that_the_client_itself_gave_the_server_proves_nothing() {
+    let home = Home::new();
+    let mut client = home.ready();
+    let id = client.begin("tools/call", json!({ "name": "consult", "arguments": {} }));
+    assert_eq!(client.receive()["method"], "sampling/createMessage");
+    client.send(&json!({ "jsonrpc": "2.0", "id": "srv-2", "error": { "code": -32601, "message": "Method not found" } }));
+    assert_eq!(client.answer_to(&id).0["error"]["code"], -32601);
+    assert_eq!(code(&client.call("consult", json!({}))), "OUTCOME_UNKNOWN");
+    drop(client);
+    assert_eq!(home.effects(), ["consult"]);
+}
+
+#[test]
+fn an_http_status_does_not_overrule_an_answer_to_the_call() {
+    let home = Home::new();
+    let server = server(&home, "json");
+    let arguments = json!({ "code": -32600, "text": "no" });
+    let front = front(&home, &["--url", &url(server.port)]);
+    let web = Web::begin(front.port);
+    let reply = web.call("rpc_error", arguments.clone(), &[]);
+    assert_eq!((reply.status, &reply.messages()[0]["id"]), (400, &json!(1)));
+    assert_eq!(code(&web.call("rpc_error", arguments.clone(), &[]).result()), "OUTCOME_UNKNOWN");
+    assert_eq!(home.effects().len(), 1);
+    let mut client = home.client_of(&["mcp", "--name", "another", "--url", &url(server.port)], &[]);
+    client.initialize();
+    let answer = client.request("tools/call", json!({ "name": "rpc_error", "arguments": arguments }));
+    assert_eq!(answer["error"]["code"], -32600);
+    assert_eq!(code(&client.call("rpc_error", arguments)), "OUTCOME_UNKNOWN");
+    drop(client);
+    assert_eq!(home.effects().len(), 2);
+}
+
+#[test]
+fn a_session_that_the_server_does_not_know_proves_that_nothing_happened() {
+    let home = Home::new();
+    let server = server(&home, "json");
+    let front = front(&home, &["--url", &url(server.port)]);
+    let lost = Web { port: front.port, session: "gone".into() };
+    let reply = lost.call("pay", json!({ "amount": 1 }), &[]);
+    assert_eq!((reply.status, reply.body.as_str()), (404, "no such session"));
+    assert_eq!(home.states(), [("pay".into(), "rejected".into())]);
+}
+
+#[test]
+fn what_tells_callers_apart_can_be_chosen() {
+    for (tenant, effects) in [("authorization", 2), ("header:X-User", 1), ("none", 1)] {
+        let home = Home::new();
+        let server = server(&home, "json");
+        let front = front(&home, &["--tenant", tenant, "--url", &url(server.port)]);
+        let web = Web::begin(front.port);
+        for token in ["Bearer first", "Bearer refreshed"] {
+            web.call("pay", json!({ "amount": 1 }), &[("Authorization", token), ("X-User", "ann")]);
+        }
+        assert_eq!(home.effects().len(), effects, "{tenant}");
+        web.call("pay", json!({ "amount": 1 }), &[("Authorization", "Bearer first"), ("X-User", "bob")]);
+        let expected = if tenant == "header:X-User" { 2 } else { effects };
+        assert_eq!(home.effects().len(), expected, "{tenant}");
+    }
+}
+
+#[test]
+fn over_http_the_policy_can_pass_a_cancellation_on_under_our_id() {
+    for (forward, passed) in [("true", true), ("false", false)] {
+        let home = Home::new();
+        home.write("oncely.toml", &format!("[tool.pay]\nforward_cancel = {forward}\n"));
+        let server = server(&home, "sse");
+        let front = front(&home, &["--url", &url(server.port)]);
+        let web = Web::begin(front.port);
+        let message = call("pay", json!({ "amount": 8, "until": "go" }));
+        let waiting =
+            open(front.port, "POST", "/mcp", &[("Mcp-Session-Id", &web.session)], &message.to_string());
+        home.until_reached("go");
+        let cancel =
+            json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } });
+        assert_eq!(web.post(&cancel, &[]).status, 202);
+        let seen = home.read("seen");
+        assert_eq!(seen.contains("notifications/cancelled"), passed);
+        assert_eq!(seen.contains("\"requestId\":\"oncely-"), passed, "{seen}");
+        home.raise("go");
+        home.until(|| home.states() == [("pay".into(), "succeeded".into())]);
+        drop(waiting);
+    }
+}
+
+#[test]
+fn an_answer_that_comes_late_after_a_cancellation_settles_the_doubt() {
+    let home = Home::new();
+    home.write("oncely.toml", "[tool.pay]\nforward_cancel = true\n");
+    let mut client = home.ready();
+    let id =
+        client.begin("tools/call", json!({ "name": "pay", "arguments": { "amount": 7, "until": "go" } }));
+    home.until_reached("go");
+    client.send(
+        &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } }),
+    );
+    home.until(|| home.states() == [("pay".into(), "in_doubt".into())]);
+    home.raise("go");
+    home.until(|| home.states() == [("pay".into(), "succeeded".into())]);
+    let again = client.call("pay", json!({ "amount": 7, "until": "go" }));
+    assert_eq!(text(&again, 0), "paid 7, effect 1");
+    drop(client);
+    assert_eq!(home.effects(), ["pay 7"]);
+}
+
+#[test]
+fn a_quiet_policy_does_not_hide_an_unknown_outcome() {
+    let home = Home::new();
+    home.write("oncely.toml", "[defaults]\nannotate = \"off\"\n");
+    let mut client = home.ready();
+    let result = client.call("fail", json!({ "text": "boom" }));
+    assert!(text(&result, 1).contains("Outcome unknown"), "{result}");
+}

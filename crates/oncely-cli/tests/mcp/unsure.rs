@@ -1,0 +1,103 @@
+//! What is not known for certain: tools that the server does not list, answers that cannot be read, names that say little.
+
+use serde_json::json;
+
+use crate::world::{Home, code, script, text};
+
+#[test]
+fn a_tool_that_the_server_does_not_list_is_guarded_whatever_its_name() {
+    let home = Home::new();
+    home.raise("nolist");
+    let mut client = home.ready();
+    for _ in 0..3 {
+        assert_eq!(text(&client.call("get_paid", json!({ "n": 1 })), 0), r#"done {"n": 1}"#);
+    }
+    // Nothing is known of its arguments, so it gets all of them, and the key counts all the same.
+    for _ in 0..2 {
+        let result = client.call("keyed", json!({ "dry_run": false, "idempotency_key": "k" }));
+        assert_eq!(text(&result, 0), r#"done {"dry_run": false, "idempotency_key": "k"}"#);
+    }
+    // One that may not know of dry runs must not act.
+    let forecast = client.call("pay", json!({ "amount": 1, "dry_run": true }));
+    assert_ne!(forecast["isError"], true, "{forecast}");
+    drop(client);
+    let done = [r#"get_paid {"n": 1}"#, r#"keyed {"dry_run": false, "idempotency_key": "k"}"#];
+    assert_eq!(home.effects(), done);
+    let asked = home.seen().iter().filter(|line| line.contains("tools/list")).count();
+    assert_eq!(asked, 1, "a server that fails to list its tools is not asked again with every call");
+}
+
+#[test]
+fn the_policy_can_say_that_a_tool_reads_which_the_server_does_not_list() {
+    let home = Home::new();
+    home.raise("nolist");
+    home.write("oncely.toml", "[tool.balance]\nkind = \"read\"\n");
+    let mut client = home.ready();
+    assert_ne!(client.call("balance", json!({})), client.call("balance", json!({})));
+    assert_eq!(home.states(), []);
+}
+
+#[test]
+fn what_the_server_listed_before_its_tools_changed_counts_while_it_does_not_list_them_anew() {
+    let home = Home::new();
+    let mut client = home.ready();
+    assert_ne!(client.call("balance", json!({})), client.call("balance", json!({})));
+    home.raise("nolist");
+    client.call("change", json!({}));
+    assert_ne!(client.call("balance", json!({})), client.call("balance", json!({})), "still a read");
+    for _ in 0..2 {
+        client.call("get_paid", json!({}));
+    }
+    drop(client);
+    assert_eq!(home.effects(), ["get_paid {}"], "still a write");
+    assert_eq!(home.states(), [("get_paid".into(), "succeeded".into())]);
+    let asked = home.seen().iter().filter(|line| line.contains("tools/list")).count();
+    assert_eq!(asked, 2, "once before the change, and once after it");
+}
+
+#[test]
+fn an_answer_that_cannot_be_read_leaves_the_call_in_doubt() {
+    for how in ["double", "bytes", "long"] {
+        let home = Home::new();
+        let mut client = home.client_of(&["mcp", "--max-message", "1", "--"], &[script().to_str().unwrap()]);
+        client.initialize();
+        for _ in 0..2 {
+            let result = client.call("garbled", json!({ "how": how }));
+            assert_eq!(code(&result), "OUTCOME_UNKNOWN", "{how}");
+        }
+        drop(client);
+        assert_eq!(home.effects(), [format!("garbled {how}")]);
+    }
+}
+
+#[test]
+fn a_dry_run_that_the_tool_itself_knows_of_leaves_the_key_for_the_real_call() {
+    let home = Home::new();
+    let mut client = home.ready();
+    for _ in 0..2 {
+        let rehearsed = client.call("keyed", json!({ "idempotency_key": "k", "dry_run": true }));
+        assert_eq!(text(&rehearsed, 0), r#"done {"dry_run": true, "idempotency_key": "k"}"#);
+    }
+    assert_eq!(home.states(), []);
+    for _ in 0..2 {
+        let real = client.call("keyed", json!({ "idempotency_key": "k" }));
+        assert_eq!(text(&real, 0), r#"done {"idempotency_key": "k"}"#);
+    }
+    drop(client);
+    assert_eq!(home.states(), [("keyed".into(), "succeeded".into())]);
+    let real = home.effects().iter().filter(|line| !line.contains("dry_run")).count();
+    assert_eq!((real, home.effects().len()), (1, 3));
+}
+
+#[test]
+fn a_carriage_return_within_a_message_begins_no_other_message() {
+    let home = Home::new();
+    let mut client = home.ready();
+    let hidden =
+        r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"pay","arguments":{"amount":1}}}"#;
+    let ping = r#"{"jsonrpc":"2.0","id":5,"method":"ping","params":{"a":"#;
+    client.send_raw(format!("{ping}\r{hidden}\r}}}}\r\n").as_bytes());
+    assert_eq!(client.receive()["id"], 5);
+    drop(client);
+    assert!(home.effects().is_empty());
+}

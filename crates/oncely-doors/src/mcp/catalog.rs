@@ -1,0 +1,191 @@
+//! The tools of a server, as far as they have been seen.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::tools::Tool;
+
+/// Most tools that are remembered of one server.
+pub const TOOLS_MAX: usize = 10_000;
+/// A server that did not list its tools is not asked again for this long: others wait meanwhile.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
+
+/// The tools of a server.
+#[derive(Default)]
+pub struct Catalog {
+    seen: Mutex<Seen>,
+    /// Held by whoever asks the server.
+    pub(super) asking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Seen {
+    tools: HashMap<String, Arc<Tool>>,
+    /// What was known before the server said that its tools have changed: believed only where it does not list them
+    /// anew.
+    before: HashMap<String, Arc<Tool>>,
+    /// Whether these are all.
+    complete: bool,
+    /// Whether there were more than are remembered.
+    dropped: bool,
+    /// Grows whenever the server says that they have changed.
+    edition: u64,
+    /// When the server last did not answer, and for which edition.
+    failed: Option<(u64, Instant)>,
+}
+
+impl Catalog {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A tool; `Err` if it is not known and the server has not been asked for all of them.
+    pub fn find(&self, name: &str) -> Result<Option<Arc<Tool>>, NotAsked> {
+        let seen = self.seen();
+        match seen.tools.get(name) {
+            Some(tool) => Ok(Some(tool.clone())),
+            None if seen.complete => Ok(None),
+            None => Err(NotAsked),
+        }
+    }
+
+    /// A tool as it is known; where the server has not listed its tools since they changed, as it was before.
+    pub fn last_known(&self, name: &str) -> Option<Arc<Tool>> {
+        let seen = self.seen();
+        let before = || seen.before.get(name).filter(|_| !seen.complete);
+        seen.tools.get(name).or_else(before).cloned()
+    }
+
+    /// The edition that is current.
+    pub fn edition(&self) -> u64 {
+        self.seen().edition
+    }
+
+    /// All that are known, by name.
+    pub fn all(&self) -> Vec<Arc<Tool>> {
+        let mut all: Vec<Arc<Tool>> = self.seen().tools.values().cloned().collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// Whether all tools are known.
+    pub fn is_complete(&self) -> bool {
+        self.seen().complete
+    }
+
+    /// Takes in what the server listed, unless it has changed since it was asked.
+    pub fn learn(&self, tools: impl IntoIterator<Item = Tool>, edition: u64) {
+        let mut seen = self.seen();
+        if seen.edition != edition {
+            return;
+        }
+        for tool in tools {
+            if seen.tools.len() < TOOLS_MAX || seen.tools.contains_key(&tool.name) {
+                seen.tools.insert(tool.name.clone(), Arc::new(tool));
+            } else {
+                seen.dropped = true;
+            }
+        }
+    }
+
+    /// Notes that the server was asked, and that this is not all.
+    pub fn failed(&self, edition: u64) {
+        self.seen().failed = Some((edition, Instant::now()));
+    }
+
+    /// Whether it makes sense to ask the server: it has not listed all of them, nor just failed to.
+    pub fn is_worth_asking(&self) -> bool {
+        let seen = self.seen();
+        let just_failed =
+            seen.failed.is_some_and(|(edition, at)| edition == seen.edition && at.elapsed() < ASK_AGAIN);
+        !seen.complete && !just_failed
+    }
+
+    /// Notes that all of this edition have been listed.
+    pub fn complete(&self, edition: u64) {
+        let mut seen = self.seen();
+        // Of one that is not remembered nothing may be concluded from its absence.
+        if seen.edition == edition && !seen.dropped {
+            seen.complete = true;
+            seen.before = HashMap::new();
+        }
+    }
+
+    /// The server says that its tools have changed: they have to be listed anew.
+    pub fn changed(&self) {
+        let mut seen = self.seen();
+        let tools = std::mem::take(&mut seen.tools);
+        // What was being listed when they changed again is newer than what was known before.
+        for (name, tool) in tools {
+            if seen.before.len() < TOOLS_MAX || seen.before.contains_key(&name) {
+                seen.before.insert(name, tool);
+            }
+        }
+        (seen.complete, seen.dropped) = (false, false);
+        seen.edition += 1;
+    }
+}
+
+/// The server has not been asked for all its tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotAsked;
+
+#[cfg(test)]
+mod tests {
+    use super::{Catalog, TOOLS_MAX};
+    use crate::mcp::tools::Tool;
+
+    fn tool(name: &str, read_only: bool) -> Tool {
+        Tool { name: name.into(), read_only: Some(read_only), ..Tool::default() }
+    }
+
+    #[test]
+    fn more_tools_than_are_remembered_are_never_all() {
+        let catalog = Catalog::default();
+        catalog.learn((0..=TOOLS_MAX).map(|i| tool(&format!("t{i}"), true)), 0);
+        catalog.complete(0);
+        assert!(catalog.find("another").is_err());
+    }
+
+    #[test]
+    fn what_was_listed_before_a_change_is_not_believed_after_it() {
+        let catalog = Catalog::default();
+        let edition = catalog.edition();
+        catalog.changed();
+        catalog.learn([tool("a", true)], edition);
+        catalog.complete(edition);
+        assert!(catalog.find("a").is_err() && catalog.last_known("a").is_none());
+    }
+
+    #[test]
+    fn what_was_known_before_a_change_is_the_last_that_is_known_until_they_are_listed_anew() {
+        let catalog = Catalog::default();
+        catalog.learn([tool("a", true), tool("b", true)], 0);
+        catalog.complete(0);
+        catalog.changed();
+        assert!(catalog.find("a").is_err());
+        assert_eq!(catalog.last_known("a").unwrap().read_only, Some(true));
+        // They change again while a part of them has been listed.
+        catalog.learn([tool("a", false)], 1);
+        catalog.changed();
+        assert_eq!(catalog.last_known("a").unwrap().read_only, Some(false));
+        assert_eq!(catalog.last_known("b").unwrap().read_only, Some(true));
+        catalog.learn([tool("a", true)], 2);
+        catalog.complete(2);
+        assert_eq!(catalog.last_known("a").unwrap().read_only, Some(true));
+        assert!(catalog.last_known("b").is_none(), "it is gone");
+    }
+
+    #[test]
+    fn a_server_that_failed_is_not_asked_again_at_once_unless_it_speaks_up() {
+        let catalog = Catalog::default();
+        assert!(catalog.is_worth_asking());
+        catalog.failed(0);
+        assert!(!catalog.is_worth_asking());
+        catalog.changed();
+        assert!(catalog.is_worth_asking());
+    }
+}

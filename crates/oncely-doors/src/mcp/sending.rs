@@ -1,0 +1,113 @@
+//! A call on its way to the server: sent once, waited for, and judged by its answer.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use oncely::{AttemptInfo, Oncely, Outcome};
+
+use super::classify::{Talk, Verdict, verdict};
+use super::flight::Flight;
+use super::guard::Rules;
+use super::link::{Link, Reply};
+use super::message::Response;
+
+/// How long a server may take to answer a call after its cancellation was passed on.
+const CANCEL_GRACE: Duration = Duration::from_secs(5);
+
+/// What came of a call, for the answer to its client.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) answer: Option<Bytes>,
+    pub(super) asks_for_input: bool,
+}
+
+/// A message that is about to be sent for an attempt.
+pub(super) struct Sending {
+    pub(super) id: String,
+    pub(super) line: Vec<u8>,
+    pub(super) link: Arc<dyn Link>,
+    pub(super) flight: Arc<Flight>,
+    pub(super) judge: Judge,
+    pub(super) engine: Oncely,
+}
+
+/// Says what an answer proves.
+pub(super) struct Judge {
+    pub(super) seen: Arc<Mutex<Seen>>,
+    pub(super) tool: String,
+    pub(super) rules: Arc<Rules>,
+    /// How many answers of clients to requests of servers have passed, now and before this call was sent. They are those
+    /// of all calls under way: being too careful is harmless.
+    pub(super) client_answers: Arc<AtomicU64>,
+    pub(super) answers_before: u64,
+}
+
+impl Sending {
+    /// Sends the call and waits for its answer, however long it takes.
+    pub(super) async fn run(self, info: AttemptInfo) -> Outcome {
+        if !self.flight.launch(&self.id) {
+            return Outcome::rejected(
+                "CANCELLED",
+                "the client cancelled the call before it was sent; nothing ran",
+            );
+        }
+        let Self { id, line, link, flight, judge, engine } = self;
+        // In a task of its own: what comes after we have stopped waiting is still the truth.
+        let mut calling = tokio::spawn(async move { link.call(id, line).await });
+        let cancelled = async {
+            if !flight.forwards_cancel() {
+                std::future::pending::<()>().await;
+            }
+            flight.cancelled().await;
+            tokio::time::sleep(CANCEL_GRACE).await;
+        };
+        tokio::select! {
+            biased;
+            reply = &mut calling => judge.of(reply.unwrap_or_else(|_| lost())),
+            () = cancelled => {
+                tokio::spawn(async move {
+                    if let Ok(Reply::Answered(answer)) = calling.await {
+                        let outcome = judge.of(Reply::Answered(answer));
+                        // A ledger that fails now leaves the doubt, which is careful.
+                        let _ = engine.complete(info.intent(), info.token(), outcome).await;
+                    }
+                });
+                Outcome::unknown("it was cancelled, and the server has not answered since")
+            }
+        }
+    }
+}
+
+fn lost() -> Reply {
+    Reply::Lost("the wait for the answer was given up".to_owned())
+}
+
+impl Judge {
+    fn of(&self, reply: Reply) -> Outcome {
+        let bytes = match reply {
+            Reply::NotSent(why) => {
+                let message = format!("the call did not reach the server: {why}; nothing ran");
+                return Outcome::rejected("NOT_SENT", message);
+            }
+            Reply::Lost(why) => return Outcome::unknown(why),
+            Reply::Answered(bytes) => bytes,
+        };
+        let Some(response) = std::str::from_utf8(&bytes).ok().and_then(Response::read) else {
+            return Outcome::unknown("the server's answer cannot be read");
+        };
+        let quiet = self.client_answers.load(Ordering::Acquire) == self.answers_before;
+        let talk = if quiet { Talk::None } else { Talk::Some };
+        let judged = verdict(&self.tool, self.rules.policy.effect, &response, &self.rules.declared.mcp, talk);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.asks_for_input = judged == Verdict::InputRequired;
+        seen.answer = Some(bytes.clone());
+        match judged {
+            Verdict::Ended(outcome) => outcome,
+            Verdict::InputRequired => {
+                Outcome::rejected("INPUT_REQUIRED", "the server asks for input before it acts")
+            }
+        }
+    }
+}
