@@ -27,9 +27,17 @@ fn shell_blocks(markdown: &str) -> String {
     script
 }
 
+/// The ports that pages show may be taken here.
+fn on_free_ports(script: String) -> String {
+    let taken: Vec<_> = (0..2).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    ["9741", "9742"].iter().zip(&taken).fold(script, |script, (shown, free)| {
+        script.replace(shown, &free.local_addr().unwrap().port().to_string())
+    })
+}
+
 /// Runs a page's blocks as one script, as a reader would who pastes them one after the other.
 fn run_page(page: &str) {
-    let script = shell_blocks(&std::fs::read_to_string(root().join(page)).unwrap());
+    let script = on_free_ports(shell_blocks(&std::fs::read_to_string(root().join(page)).unwrap()));
     assert!(!script.is_empty(), "{page} shows no command");
     let home = tempfile::tempdir().unwrap();
     let path =

@@ -81,6 +81,12 @@ impl Claim {
         Self { oncely: oncely.clone(), intent, token, answered: false }
     }
 
+    /// A claim under a token that somebody outside chose: who may ask again and be told to act. It is never taken back
+    /// here; only its lease, or its holder's word, ends it.
+    pub(crate) fn held(oncely: &Oncely, intent: IntentId, token: AttemptToken) -> Self {
+        Self { oncely: oncely.clone(), intent, token, answered: true }
+    }
+
     /// The claim is durable: the attempt lives on.
     pub(crate) fn won(mut self) {
         self.answered = true;

@@ -297,7 +297,10 @@ impl Oncely {
         };
         let place = OpenPlace::take(&self.inner)?;
         // Live from before the claim is visible: nobody may take it for abandoned.
-        let claim = Claim::new(self, known.intent, token);
+        let claim = match known.claimant.token {
+            Some(token) => Claim::held(self, known.intent, token),
+            None => Claim::new(self, known.intent, token),
+        };
         let claimed = match seen {
             None => bounded(store.create(known.intent, *draft, events)).await.map(|created| match created {
                 Created::New(stored) => Ok(stored),
@@ -322,8 +325,7 @@ impl Oncely {
                 claim.lost();
                 Ok(Performed::Look(there))
             }
-            // Whoever chose the token may ask again and be told to act: only its lease can end such a claim.
-            Err(error) if error.wrote == Wrote::No || known.claimant.token.is_some() => {
+            Err(error) if error.wrote == Wrote::No => {
                 claim.lost();
                 Err(error.into())
             }

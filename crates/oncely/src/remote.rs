@@ -59,7 +59,8 @@ impl Oncely {
     /// begin whose answer was lost: while the lease lasts it gets the same attempt. It has to be made anew, at random, for
     /// every begin that is not such a repetition, and must not outlive the program that made it.
     ///
-    /// Runs in a task of its own: a caller that hangs up leaves a claim that is either not there or known by its token.
+    /// A caller that drops this while it waits has claimed nothing. One that drops it while the claim is being written
+    /// has started nothing: without a token of its own the claim is taken back, with one it is there to be asked for.
     pub async fn begin_remote(
         &self,
         call: Call,
@@ -71,16 +72,12 @@ impl Oncely {
             return Err(Error::TokenUsed);
         }
         let owner = Owner::remote(holder);
-        let oncely = self.clone();
-        let task = tokio::spawn(async move {
-            let lease_ms = call.policy.lease_ms;
-            let claimant = Claimant { owner: &owner, token };
-            Ok(match oncely.begin_as(&call, claimant).await? {
-                Begun::Run(attempt) => RemoteBegun::Run(RemoteClaim { info: attempt.hand_over(), lease_ms }),
-                Begun::Answered(answer) => RemoteBegun::Answered(answer),
-            })
-        });
-        task.await.unwrap_or_else(|_| Err(stopped().into()))
+        let lease_ms = call.policy.lease_ms;
+        let claimant = Claimant { owner: &owner, token };
+        Ok(match self.begin_as(&call, claimant).await? {
+            Begun::Run(attempt) => RemoteBegun::Run(RemoteClaim { info: attempt.hand_over(), lease_ms }),
+            Begun::Answered(answer) => RemoteBegun::Answered(answer),
+        })
     }
 
     /// Records how a remote attempt ended. May be repeated when its answer was lost.

@@ -127,6 +127,53 @@ async fn an_end_of_an_attempt_that_lost_its_place_is_superseded_and_logged() {
     assert!(tallies.iter().any(|t| t.counter == oncely::core::Counter::Superseded && t.count == 1));
 }
 
+#[tokio::test]
+async fn a_caller_that_gives_up_waiting_claims_nothing() {
+    let oncely = Oncely::new(oncely_store::open("memory:").await.unwrap());
+    let first = run(&oncely, None).await;
+    let patient = Call { wait_for: Some(Duration::from_secs(600)), ..call(&oncely, 1) };
+    let mut waiting = Box::pin(oncely.begin_remote(patient, "other", None));
+    while oncely.waiting() == 0 {
+        tokio::select! {
+            biased;
+            begun = &mut waiting => panic!("{begun:?}"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    drop(waiting);
+    assert_eq!(oncely.waiting(), 0, "somebody waits in its place");
+    let (intent, token) = (first.info.intent(), first.info.token());
+    oncely.complete_remote(intent, token, outcome::rejected("NO", "no")).await.unwrap();
+    let record = oncely.store().load(intent).await.unwrap().unwrap().record;
+    assert_eq!((record.body.state.name(), record.body.attempts), (StateName::Rejected, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_goes_away_while_it_claims_can_ask_again_and_nobody_else_acts() {
+    // Gone at every moment that there is, from the first look to the answer.
+    for moments in 1..30 {
+        let world = World::new(7, Faults::none(), None);
+        let (_, store) = world.start(1);
+        let oncely = Oncely::new(Arc::new(store));
+        let token = Some(AttemptToken([moments; 16]));
+        let begin = |token| oncely.begin_remote(call(&oncely, 1), "worker", token);
+        let mut leaving = Box::pin(begin(token));
+        for _ in 0..moments {
+            tokio::select! {
+                biased;
+                _ = &mut leaving => break,
+                () = tokio::task::yield_now() => world.tick(),
+            }
+        }
+        drop(leaving);
+        let begun = driven(&world, begin(token)).await.unwrap();
+        assert!(matches!(begun, RemoteBegun::Run(_)), "{moments}: {begun:?}");
+        driven(&world, tokio::time::sleep(Duration::from_secs(6))).await;
+        let others = driven(&world, begin(None)).await.unwrap();
+        assert!(matches!(others, RemoteBegun::Answered(Answer::InProgress(_))), "{moments}: {others:?}");
+    }
+}
+
 /// Goes on until the future is done, while the simulated ledger and time go on.
 async fn driven<T>(world: &World, future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);

@@ -79,10 +79,11 @@ fn a_body_provider_gets_our_key_in_its_field() {
     let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let gateway = start(home.path(), &upstream, "square");
     let body = "{\"amount\": 12345678901234567890, \"idempotency_key\": \"made-up\"}";
-    assert_eq!(
-        gateway.send(&client::post("/square/v2/payments", &[("idempotency-key", "k")], body)).status,
-        201
-    );
+    let send =
+        |key: &str| gateway.send(&client::post("/square/v2/payments", &[("idempotency-key", key)], body));
+    // Which of two keys names the intent would be a guess.
+    send("another").expect_code(400, "key_malformed");
+    assert_eq!(send("made-up").status, 201);
     let effect = upstream.effects().keys().next().unwrap().clone();
     let (path, sent) = effect.split_once(' ').unwrap();
     assert_eq!(path, "/v2/payments");

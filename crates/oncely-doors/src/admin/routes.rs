@@ -120,6 +120,11 @@ impl Ask {
                 return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", detail));
             }
         };
+        // Members are told by name: a list is not taken for an object.
+        if bytes.iter().find(|b| !b.is_ascii_whitespace()) != Some(&b'{') {
+            let detail = "the body must be a JSON object; nothing was done";
+            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_body", detail));
+        }
         let value = serde_json::from_slice(&bytes).map_err(|error| {
             let detail = format!("the body is not what is asked for: {error}; nothing was done");
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_body", detail)

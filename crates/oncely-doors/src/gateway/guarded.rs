@@ -191,24 +191,6 @@ pub(super) fn judge_of(provider: Arc<Provider>, placed: Placed) -> Judge {
     })
 }
 
-/// The key that a caller has put where the provider wants one: it names the intent as well as a header of ours would.
-pub(super) fn own_key(provider: &Provider, parts: &Parts, body: &[u8]) -> Option<String> {
-    let field = |text: &[u8], wanted: &str| {
-        form_urlencoded::parse(text).find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned())
-    };
-    match &provider.key {
-        Carrier::Header { name, .. } => Some(parts.headers.get(name.as_str())?.to_str().ok()?.to_owned()),
-        Carrier::Query { name } => field(parts.uri.query()?.as_bytes(), name),
-        Carrier::Form { field: name } => field(body, name),
-        Carrier::Json { pointer } => {
-            let value: serde_json::Value = serde_json::from_slice(body).ok()?;
-            Some(value.pointer(pointer)?.as_str()?.to_owned())
-        }
-        Carrier::ByHand { .. } | Carrier::None => None,
-    }
-    .filter(|key| !key.is_empty())
-}
-
 /// The field of the body that holds the provider's key: the name of the intent, not a part of it.
 pub(super) fn key_field(provider: &Provider) -> Option<Selector> {
     match &provider.key {

@@ -17,7 +17,7 @@ use tower_service::Service as _;
 use super::config::{GatewayConfig, RouteConfig};
 use super::counters::{Count, Counters};
 use super::forward::{self, HostSeen, Peer, Way, Wish};
-use super::guarded::{KeyPassed, Placed, ToUpstream, judge_of, key_field, own_key};
+use super::guarded::{KeyPassed, Placed, ToUpstream, judge_of, key_field};
 use super::pattern::{PathPattern, read_path};
 use super::upgrade;
 use super::upstream::{AnswerBody, Reuse, SendFailure, Upstream};
@@ -226,7 +226,7 @@ impl Route {
             let own = provider.clone();
             keyed = keyed
                 .rules(judged(Placed::Ours))
-                .own_key(Arc::new(move |parts, body| own_key(&own, parts, body)));
+                .own_key(Arc::new(move |parts, body| own.given(parts, body)));
             plain = plain.rules(judged(Placed::Nothing));
             keyed_policy.ignore.extend(key_field(provider));
         }

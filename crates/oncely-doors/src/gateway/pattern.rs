@@ -111,10 +111,9 @@ fn glob(pattern: &str, text: &str) -> bool {
 /// is not what a route meant.
 pub fn read_path(path: &str) -> Result<Cow<'_, str>, &'static str> {
     let odd = |byte: &u8| matches!(byte, b'%' | b'\\' | b';');
-    let ends_with_slash = path.len() > 1 && path.ends_with('/');
-    let is_odd =
-        path.as_bytes().iter().any(odd) || path.contains("//") || path.contains("/.") || ends_with_slash;
-    if !is_odd && path.starts_with('/') {
+    let ends_in_slash = path.len() > 1 && path.ends_with('/');
+    let odd = ends_in_slash || path.as_bytes().iter().any(odd) || path.contains("//") || path.contains("/.");
+    if !odd && path.starts_with('/') {
         return Ok(Cow::Borrowed(path));
     }
     if !path.starts_with('/') {

@@ -163,6 +163,10 @@ async fn bad_requests_are_refused_in_words_and_change_nothing() {
         let body = json!({ "tool": "t", "key": "k", "token": token });
         assert_eq!(server.post("/v1/begin", body).await.problem(422), "bad_body", "{token}");
     }
+    for body in ["[]", " [{}]", "[\"t\"]"] {
+        assert_eq!(server.send("POST", "/v1/purge", json, body).await.problem(422), "bad_body", "{body}");
+        assert_eq!(server.send("POST", "/v1/begin", json, body).await.problem(422), "bad_body", "{body}");
+    }
     let deep = format!("{{\"tool\":\"t\",\"payload\":{}{}}}", "[".repeat(200), "]".repeat(200));
     let code = server.send("POST", "/v1/begin", json, &deep).await.problem(422);
     assert!(code == "bad_body" || code == "bad_payload", "{code}");

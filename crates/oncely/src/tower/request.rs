@@ -36,14 +36,25 @@ impl Head {
         Ok(Self { caller, given })
     }
 
-    /// Takes over the key that a caller has put elsewhere, unless the header names one.
+    /// Takes over the key that a caller has put elsewhere. Two that differ are refused: which one names the intent would
+    /// be a guess.
     pub(super) fn adopt(&mut self, own: Option<String>) -> Result<(), Problem> {
-        let (Some(own), None) = (own, &self.given) else { return Ok(()) };
+        let Some(own) = own else { return Ok(()) };
         let malformed = |fault: String| Problem::new(Code::KeyMalformed, format!("{fault}; nothing ran"));
         let key = parse_key(own.as_bytes(), KeyForm::Either).map_err(|fault| malformed(fault.to_string()))?;
-        let written = HeaderValue::from_str(&own).map_err(|fault| malformed(fault.to_string()))?;
-        self.given = Some(GivenKey { key, written });
-        Ok(())
+        match &self.given {
+            Some(given) if given.key != key => Err(malformed(
+                "the request carries two keys that differ, in Idempotency-Key and in the place of the provider; send \
+                 one, or the same in both"
+                    .to_owned(),
+            )),
+            Some(_) => Ok(()),
+            None => {
+                let written = HeaderValue::from_str(&own).map_err(|fault| malformed(fault.to_string()))?;
+                self.given = Some(GivenKey { key, written });
+                Ok(())
+            }
+        }
     }
 
     /// Refuses a request that carries no key where one is needed.
