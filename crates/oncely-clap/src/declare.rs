@@ -256,3 +256,46 @@ impl Declaration {
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use oncely::Effect;
+    use oncely_core::WhenUnknown;
+
+    use super::{Declaration, KeyRule};
+
+    #[test]
+    fn what_is_declared_is_what_the_engine_is_told() {
+        let declared = Declaration::updates()
+            .or(Effect::Created)
+            .forwards_key_for(Duration::from_secs(60))
+            .max_retries(0)
+            .wait_for(Duration::from_secs(2))
+            .keep(Duration::from_secs(3), Duration::from_secs(4))
+            .repeat_after(Duration::from_secs(1))
+            .key_from(["a/b", "c~d"])
+            .ignore(["note"]);
+        let policy = declared.policy(KeyRule::Derived).unwrap();
+        assert_eq!((policy.effect, policy.when_unknown), (Effect::Updated, WhenUnknown::Retry));
+        assert_eq!((policy.forwards_key_for_ms, policy.idempotent), (Some(60_000), false));
+        assert_eq!((policy.max_retries, policy.wait_for_ms, policy.repeat_after_ms), (0, 2_000, 1_000));
+        assert_eq!((policy.retention.replay_for_ms, policy.retention.remember_for_ms), (3_000, 4_000));
+        // An id is one name, whatever is in it.
+        assert_eq!(policy.key.iter().map(ToString::to_string).collect::<Vec<_>>(), ["/a~1b", "/c~0d"]);
+        assert_eq!(policy.ignore[0].to_string(), "/note");
+        assert_eq!(declared.effects(), [Effect::Updated, Effect::Created, Effect::Noop]);
+        assert!(!policy.require_key && declared.policy(KeyRule::Required).unwrap().require_key);
+        assert!(declared.clone().require_key().policy(KeyRule::Derived).unwrap().require_key);
+        assert!(!declared.derive_key().policy(KeyRule::Required).unwrap().require_key);
+        let check = Declaration::sends().check_first().policy(KeyRule::Derived).unwrap();
+        assert_eq!(check.when_unknown, WhenUnknown::Check);
+        let upsert = Declaration::executes().idempotent().policy(KeyRule::Derived).unwrap();
+        assert!(upsert.idempotent && upsert.when_unknown == WhenUnknown::Retry);
+        let careful = Declaration::deletes().policy(KeyRule::Derived).unwrap();
+        assert!(!careful.idempotent && careful.when_unknown == WhenUnknown::Halt);
+        let bad = Declaration::creates().keep(Duration::from_secs(9), Duration::from_secs(1));
+        assert_eq!(bad.policy(KeyRule::Derived).unwrap_err().field, "replay_for");
+    }
+}

@@ -53,9 +53,9 @@ fn property(arg: &Arg) -> Value {
     let defaults = arg.get_default_values();
     if !is_switch && !defaults.is_empty() && !arg.is_hide_default_value_set() {
         let parser = arg.get_value_parser();
-        let defaults = defaults.iter().map(|default| typed(&default.to_string_lossy(), parser));
+        let mut defaults = defaults.iter().map(|default| typed(&default.to_string_lossy(), parser));
         let many = value["type"] == "array";
-        value["default"] = if many { defaults.collect() } else { defaults.last().into() };
+        value["default"] = if many { defaults.collect() } else { defaults.next().into() };
     }
     value
 }

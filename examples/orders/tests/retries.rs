@@ -42,8 +42,12 @@ fn a_session_separates_what_is_otherwise_equal() {
     for (session, effect) in [("a", "created"), ("b", "created"), ("a", "noop"), ("b", "noop")] {
         let output = home.command(MUTATING[0].0).env("ORDERS_SESSION", session).output().unwrap();
         assert_eq!(told(output).effect(), effect, "{session}");
+        // A key is unique within its session, too.
+        let keyed = [MUTATING[0].0, &["--idempotency-key", "k"]].concat();
+        let output = home.command(&keyed).env("ORDERS_SESSION", session).output().unwrap();
+        assert_eq!(told(output).effect(), effect, "{session}");
     }
-    assert_eq!(home.count(MUTATING[0].1), 2);
+    assert_eq!(home.count(MUTATING[0].1), 4);
 }
 
 #[test]
