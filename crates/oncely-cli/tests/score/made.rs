@@ -102,6 +102,22 @@ fn a_shop_that_does_all_right_earns_3() {
 }
 
 #[test]
+fn a_dry_run_that_uses_up_the_key_is_found_out() {
+    // The count stayed under the dry run, but the call that was meant to follow it did nothing. That leaves the repeat, and
+    // with it a 1.
+    let report = Place::new().shop("spent.sh", &["--races", "1", "--kills", "0"]);
+    report.expect(1, &[("dry_run", "fails"), ("repeat", "holds")]);
+    assert!(report.evidence("dry_run").contains("did nothing"), "{}", report.evidence("dry_run"));
+}
+
+#[test]
+fn effects_that_come_later_are_waited_for() {
+    // It answers before it acts. A count that comes too early would see nothing; a second later it sees both orders.
+    let report = Place::new().shop("later.sh", &["--settle", "1s"]);
+    report.expect(0, &[("repeat", "fails")]);
+}
+
+#[test]
 fn a_shop_with_one_bare_command_stays_below_3() {
     // All that was run is right, but `cancel-order` names neither flag: not enforced for every mutating command.
     let report = Place::new().shop("silent.sh", &["--races", "1", "--kills", "2"]);

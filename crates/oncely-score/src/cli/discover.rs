@@ -96,6 +96,8 @@ async fn survey(
         commands_of(top, &asking.tool).into_iter().rev().map(|listed| vec![listed.name]).collect();
     if waiting.is_empty() || !help::offers_help(top) {
         known.equipped.push(name(&known.path));
+        // Commands that are there and cannot be asked are an open question.
+        known.more = !waiting.is_empty();
         return Ok(());
     }
     while let Some(path) = waiting.pop() {

@@ -52,7 +52,12 @@ pub(super) async fn drive(
         // The dry run has acted, and may have used up the key.
         intent = driver.intents.next();
     }
-    let took = driver.first(&mut seen, &intent, hoped).await?;
+    let mut took = driver.first(&mut seen, &intent, hoped).await?;
+    if let (true, Some(idle)) = (seen.dry_run.is_some() && seen.keyed, idle(&seen)) {
+        intent = driver.intents.next();
+        took = driver.first(&mut seen, &intent, hoped).await?;
+        seen.spent = seen.first.as_ref().is_some_and(|first| first.moved() != 0).then_some(idle);
+    }
     let keyed = if seen.keyed { Keyed::Yes } else { Keyed::No };
     if !seen.first.as_ref().is_some_and(|first| first.answer.exit.is_ok() && first.moved() != 0) {
         return Ok(seen);
@@ -74,6 +79,11 @@ pub(super) async fn drive(
         }
     }
     Ok(seen)
+}
+
+/// The first call, if it succeeded and did nothing.
+fn idle(seen: &Seen) -> Option<Step> {
+    seen.first.clone().filter(|first| first.answer.exit.is_ok() && first.moved() == 0)
 }
 
 struct Driver<'a> {
@@ -167,7 +177,8 @@ impl Driver<'_> {
     /// is how a kill finds the gap between an effect and the record of it.
     async fn walk_to_the_effect(&self, running: &Running, before: i64, took: Duration) {
         // A command that is held may hold a lock that counting waits for; then the next step is the better one.
-        let count = Count { timeout: self.count.timeout.min(LOOK_MAX), ..self.count.clone() };
+        let timeout = self.count.timeout.min(LOOK_MAX);
+        let count = Count { timeout, settle: Duration::ZERO, ..self.count.clone() };
         let step = (took / STEPS).max(Duration::from_millis(1));
         let deadline = Instant::now() + self.plan.timeout;
         while !running.has_ended().await && Instant::now() < deadline {

@@ -103,6 +103,11 @@ fn dry_run(known: &Known, seen: &Seen) -> Finding {
     let Some(step) = &seen.dry_run else {
         return not_measured("dry_run", &broken_off(seen).unwrap_or_else(|| "it was not run".into()));
     };
+    if let Some(spent) = &seen.spent {
+        let told = format!("the real call after it, with the same key, did nothing: {}", spent.told());
+        return Finding::with_all("dry_run", Status::Fails, vec![step.told(), told])
+            .advise("let the dry run leave the key alone");
+    }
     let status = if step.moved() == 0 && step.answer.exit.is_ok() { Status::Holds } else { Status::Fails };
     // A count that does not see the effect of a real call has not shown that a dry run has none.
     if let (Status::Holds, Some(why)) = (status, broken_off(seen)) {

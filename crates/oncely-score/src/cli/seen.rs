@@ -16,6 +16,8 @@ pub(super) struct Seen {
     pub(super) key_refused: Option<Step>,
     /// The first call.
     pub(super) first: Option<Step>,
+    /// A first call that did nothing, where the same with another key did: the dry run had used up the key.
+    pub(super) spent: Option<Step>,
     /// Whether the first call had a key.
     pub(super) keyed: bool,
     /// The same again.

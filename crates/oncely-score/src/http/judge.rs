@@ -159,11 +159,14 @@ fn mismatch(dialect: Dialect, seen: &Seen) -> Finding {
 
 fn at_once(seen: &Seen) -> Finding {
     let unit = seen.first.moved;
+    let telling = answers_tell_intents_apart(seen);
     let ok = |answer: &Answer| answer.status == seen.first.answer.status;
     let one = |race: &Race| -> Status {
         let [a, b] = &race.answers;
         let counted = race.moved.is_none() || race.moved == unit;
         let pair = match (ok(a), ok(b)) {
+            // Where all answers are alike, two equal ones do not show that there was one effect.
+            (true, true) if a.body == b.body && race.moved.is_none() && !telling => Status::NotMeasured,
             (true, true) if a.body == b.body => Status::Holds,
             // Two successes with different bodies: two results, whatever was counted.
             (true, true) => Status::Fails,
@@ -176,7 +179,7 @@ fn at_once(seen: &Seen) -> Finding {
         if counted { pair } else { Status::Fails }
     };
     let statuses: Vec<Status> = seen.races.iter().map(one).collect();
-    let status = [Status::Fails, Status::Partly, Status::Holds]
+    let status = [Status::Fails, Status::NotMeasured, Status::Partly, Status::Holds]
         .into_iter()
         .find(|wanted| statuses.contains(wanted))
         .unwrap_or(Status::NotMeasured);

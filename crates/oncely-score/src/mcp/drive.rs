@@ -94,6 +94,9 @@ async fn state(plan: &Plan) -> Result<State, Error> {
 
 fn outcome(reply: Reply) -> Result<(), String> {
     let result = reply.map_err(|message| clip(&message))?;
+    if result["resultType"] == "input_required" {
+        return Err("asks for input, and was not run".to_owned());
+    }
     if result["isError"] == true {
         return Err(clip(result["content"][0]["text"].as_str().unwrap_or("an error without a text")));
     }

@@ -46,7 +46,7 @@ pub const CLI: Rubric = Rubric {
         criterion(
             "key",
             "a key can be given",
-            "the help names a key flag, and a call with it has its effect",
+            "the help or the manifest names a key flag (or the user does), and a call with it has its effect",
         ),
         criterion(
             "mismatch",

@@ -33,6 +33,7 @@ fn good() -> Seen {
     Seen {
         help: (0, 0),
         dry_run: step(0, "would_create", 0, 0),
+        spent: None,
         key_refused: None,
         first: step(0, "created", 0, 1),
         keyed: true,
@@ -58,7 +59,8 @@ fn a_good_tool_has_all_rows_and_three() {
 #[test]
 fn each_fault_is_found_in_its_own_row() {
     type Fault = (&'static str, Status, fn(&mut Seen));
-    let faults: [Fault; 13] = [
+    let faults: [Fault; 14] = [
+        ("dry_run", Status::Fails, |s| s.spent = step(0, "noop", 0, 0)),
         ("dry_run", Status::Fails, |s| s.dry_run = step(0, "would_create", 0, 1)),
         ("dry_run", Status::Fails, |s| s.dry_run = step(2, "", 0, 0)),
         ("repeat", Status::Fails, |s| s.repeat = step(0, "noop", 1, 2)),
