@@ -260,29 +260,34 @@ impl Drop for Group {
     }
 }
 
-/// From now on, what measured programs leave behind outside of their group becomes our child, and can be ended.
-pub fn adopt_strays() {
-    // Where this is not to be had, strays go to init as ever.
-    let _ = nix::sys::prctl::set_child_subreaper(true);
+/// What measured programs leave behind outside of their group.
+#[derive(Debug)]
+pub struct Strays {
+    /// Children that were there before, and are nobody's strays: a shell that became us may have left us some.
+    spared: Vec<Pid>,
 }
 
-/// Ends everything that was left behind, and says how many processes that were. To be called when no child of ours is
-/// meant to live.
-pub fn end_strays() -> usize {
-    let mut ended = 0;
-    for _ in 0..STRAY_ROUNDS_MAX {
-        let children = children();
-        if children.is_empty() {
-            break;
-        }
-        for child in children {
-            let _ = kill(child, Signal::SIGKILL);
-            if waitpid(child, None).is_ok() {
-                ended += 1;
+impl Strays {
+    /// From now on, what is left behind becomes our child, and can be ended.
+    pub fn adopt() -> Self {
+        let spared = children();
+        // Where this is not to be had, strays go to init as ever.
+        let _ = nix::sys::prctl::set_child_subreaper(true);
+        Self { spared }
+    }
+
+    /// Ends everything that was left behind. To be called when no child of ours is meant to live.
+    pub fn end(self) {
+        for _ in 0..STRAY_ROUNDS_MAX {
+            let strays: Vec<Pid> =
+                children().into_iter().filter(|child| !self.spared.contains(child)).collect();
+            // What may not be killed is not waited for: that could take for ever.
+            let killed = strays.iter().filter(|child| kill(**child, Signal::SIGKILL).is_ok());
+            if killed.filter(|child| waitpid(**child, None).is_ok()).count() == 0 {
+                return;
             }
         }
     }
-    ended
 }
 
 fn children() -> Vec<Pid> {

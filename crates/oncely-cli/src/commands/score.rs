@@ -22,8 +22,8 @@ use crate::output::Spinner;
 
 /// Measure from outside how safe a tool is to retry: 0 to 3, with evidence.
 ///
-/// Says what it saw, never what the tool claims. Without --allow-effects nothing that may change state is called: only help,
-/// manifest, tools/list and OPTIONS are read, and what they cannot prove counts for nothing.
+/// Says what it saw, never what the tool claims. Without --allow-effects only help, manifest, tools/list and OPTIONS are asked
+/// for (a tool that does not know --help may act on it: see --no-help), and what they cannot prove counts for nothing.
 #[derive(Debug, Args)]
 pub(crate) struct ScoreArgs {
     /// What to measure.
@@ -116,7 +116,7 @@ async fn finish(
     rubric: &Rubric,
     measuring: impl Future<Output = Result<Report, Error>>,
 ) -> Result<ExitCode, Failure> {
-    exec::adopt_strays();
+    let strays = exec::Strays::adopt();
     let turning = Spinner::start("measuring; this calls the tool a few dozen times");
     let measured = tokio::select! {
         // Signals are caught before anything is started.
@@ -124,7 +124,7 @@ async fn finish(
         number = interrupted() => Err(number?),
         measured = measuring => Ok(measured),
     };
-    exec::end_strays();
+    strays.end();
     drop(turning);
     match measured {
         Ok(report) => {

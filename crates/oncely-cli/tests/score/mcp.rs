@@ -77,6 +77,7 @@ fn a_server_that_cannot_be_used_gives_no_score() {
     let server = shop("server.py");
     for (mode, timeout, said) in [
         ("dying", "30s", "no configuration was found"),
+        ("empty", "30s", "nothing to measure"),
         ("mute", "1s", "did not answer `initialize` within 1 s"),
     ] {
         let output = place.run(&["score", "mcp", "--timeout", timeout, "--", "python3", &server, mode]);

@@ -49,7 +49,11 @@ pub(super) fn notes_of_options(options: &Answer, key_header: &str) -> Vec<String
 pub(super) fn notes(seen: &Seen) -> Vec<String> {
     match seen.first.moved {
         Some(_) => Vec::new(),
-        None => vec!["effects were judged by comparing answers; --count CMD counts them".to_owned()],
+        None => vec![
+            "nothing was counted: effects were judged by comparing answers, which is enough for 2 at most; --count CMD \
+             counts them"
+                .to_owned(),
+        ],
     }
 }
 
@@ -140,7 +144,8 @@ fn same_answer(seen: &Seen) -> Finding {
 fn refused(step: &Step, wanted: u16) -> Status {
     match step.answer.status {
         _ if step.moved.is_some_and(|moved| moved != 0) => Status::Fails,
-        status if status == wanted => Status::Holds,
+        // Without a count, nobody has seen that nothing happened.
+        status if status == wanted && step.moved.is_some() => Status::Holds,
         400..500 => Status::Partly,
         _ => Status::Fails,
     }
@@ -176,7 +181,11 @@ fn at_once(seen: &Seen) -> Finding {
             }
             (false, false) => Status::Fails,
         };
-        if counted { pair } else { Status::Fails }
+        match (counted, pair) {
+            (false, _) => Status::Fails,
+            (true, Status::Holds) if race.moved.is_none() => Status::Partly,
+            (true, pair) => pair,
+        }
     };
     let statuses: Vec<Status> = seen.races.iter().map(one).collect();
     let status = [Status::Fails, Status::NotMeasured, Status::Partly, Status::Holds]
