@@ -127,12 +127,15 @@ fn typed(arg: &Arg, said: &ArgMatches) -> Option<Vec<Value>> {
     }
     as_json!(bool, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize);
     let raw: Vec<&OsStr> = said.try_get_raw(id).ok().flatten()?.collect();
-    // What is no number for JSON (infinity) stays text.
-    if known == TypeId::of::<f64>()
-        && let Ok(Some(values)) = said.try_get_many::<f64>(id)
-    {
-        let number = |(value, raw): (&f64, &&OsStr)| if value.is_finite() { json!(value) } else { text(raw) };
-        return Some(values.zip(&raw).map(number).collect());
+    let number = |(value, raw): (f64, &&OsStr)| {
+        // What is no number for JSON (infinity) stays text.
+        if value.is_finite() { json!(value) } else { text(raw) }
+    };
+    if let (true, Ok(Some(values))) = (known == TypeId::of::<f64>(), said.try_get_many::<f64>(id)) {
+        return Some(values.copied().zip(&raw).map(number).collect());
+    }
+    if let (true, Ok(Some(values))) = (known == TypeId::of::<f32>(), said.try_get_many::<f32>(id)) {
+        return Some(values.copied().map(f64::from).zip(&raw).map(number).collect());
     }
     if known == TypeId::of::<PathBuf>() {
         return Some(raw.into_iter().map(path).collect());
@@ -184,6 +187,7 @@ mod tests {
                             .value_parser(value_parser!(u64)),
                     )
                     .arg(Arg::new("rate").long("rate").value_parser(value_parser!(f64)))
+                    .arg(Arg::new("share").long("share").value_parser(value_parser!(f32)))
                     .arg(Arg::new("sure").long("sure").value_parser(value_parser!(bool)))
                     .arg(Arg::new("speed").long("speed").value_parser(speeds).ignore_case(true))
                     .arg(Arg::new("tag").long("tag").action(ArgAction::Append))
@@ -214,6 +218,7 @@ mod tests {
         for (one, other) in [
             (&["--rate", "1"], &["--rate", "1.00"]),
             (&["--rate", "1e1"], &["--rate", "10"]),
+            (&["--share", "0.5"], &["--share", ".50"]),
             (&["--speed", "FAST"], &["--speed", "quick"]),
         ] {
             assert_eq!(of(&[&["pay"], &one[..]].concat()), of(&[&["pay"], &other[..]].concat()), "{one:?}");
