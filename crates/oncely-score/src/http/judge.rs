@@ -157,6 +157,12 @@ fn mismatch(dialect: Dialect, seen: &Seen) -> Finding {
             .advise("measure it: put {n} into the request, or a second request after ### into the file");
     };
     let wanted = dialect.mismatch();
+    let good = |control: &Step| (200..300).contains(&control.answer.status) && control.moved != Some(0);
+    if let Some(control) = seen.control.as_ref().filter(|control| !good(control)) {
+        let told = format!("the other payload is refused with a new key as well: {}", told(control));
+        return Finding::new("mismatch", Status::NotMeasured, told)
+            .advise("measure it: give after ### a payload that is good in itself");
+    }
     Finding::new("mismatch", refused(other, wanted), format!("{}; wanted {wanted}", told(other))).advise(
         format!("keep a fingerprint of the payload beside the key, and refuse another one with {wanted}"),
     )

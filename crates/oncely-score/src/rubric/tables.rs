@@ -107,7 +107,7 @@ pub const HTTP: Rubric = Rubric {
         criterion(
             "mismatch",
             "a key reused for something else is refused",
-            "the same key with another payload has no effect and gets the dialect's status; partly, with another 4xx, or if nothing was counted",
+            "the same key with another payload has no effect and gets the dialect's status, while that payload with a key of its own succeeds; partly, with another 4xx, or if nothing was counted",
         ),
         criterion(
             "at_once",

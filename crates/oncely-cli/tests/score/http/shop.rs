@@ -150,6 +150,9 @@ impl Shop {
     }
 
     fn answer(&self, keys: &[Vec<u8>], payload: String) -> Option<String> {
+        if payload == "nonsense" {
+            return Some(self.refuse(409, "this is no order"));
+        }
         let key = match self.key(keys) {
             Ok(Some(key)) => key,
             Ok(None) => return Some(response(200, "application/json", "", &self.place(&payload))),
