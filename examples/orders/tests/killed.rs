@@ -143,3 +143,23 @@ fn a_ledger_that_fails_after_the_effect_does_not_take_the_answer_away() {
     assert_eq!(retry.envelope["meta"]["replayed"], true, "{retry:?}");
     assert_eq!(home.count(count), 1);
 }
+
+#[test]
+fn a_signal_before_the_effect_leaves_nothing_behind_and_a_retry_acts() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let home = Home::new();
+        home.warm_up();
+        let (words, count) = MUTATING[0];
+        let database = hold(&home.database());
+        let mut child = home.start(words, "k");
+        let foresee = || home.run(&[words, &["--dry-run", "--idempotency-key", "k"]].concat()).exit;
+        wait_until("the attempt is on record", || foresee() == 15);
+        kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+        assert!(!child.wait().unwrap().success());
+        drop(database);
+        assert_eq!(home.count(count), 0);
+        let retry = home.keyed(words, "k");
+        assert_eq!((retry.exit, retry.effect()), (0, "created"), "{signal}: {retry:?}");
+        assert_eq!((home.keyed(words, "k").effect(), home.count(count)), ("noop", 1));
+    }
+}
