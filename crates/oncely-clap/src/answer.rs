@@ -146,9 +146,11 @@ impl<D, E: Display> From<Result<Option<D>, E>> for Check<D> {
 
 /// Check, then act: answers `noop` if the wished state holds, and acts only if it does not.
 ///
-/// A check that cannot tell is a rejection: nothing happened. Where acting twice is harmless because the check sees what
-/// the first one did, declare the command [`idempotent`](crate::Declaration::idempotent): a retry after an unknown
-/// outcome then looks first and acts only if it has to.
+/// A check that cannot tell is a rejection: nothing happened. Where nobody else undoes what the act did (an order that is
+/// deleted stays so), declare the command [`idempotent`](crate::Declaration::idempotent): a retry after an unknown
+/// outcome then looks first and acts only if it has to. Where somebody may (a release that is followed by the next), a
+/// look at the state does not tell whether the attempt happened:
+/// [`check_first`](crate::Declaration::check_first) by the downstream key does.
 ///
 /// ```
 /// use oncely_clap::{Check, created, ensure};

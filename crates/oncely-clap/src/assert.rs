@@ -1,9 +1,9 @@
 //! `debug_assert`: finds what is wrong with a program's commands, in a test.
 
-use clap::Command;
+use clap::{Arg, Command};
 
 use crate::commands::{App, Shape, Work};
-use crate::declare::{Declaration, KeyRule};
+use crate::declare::{Declaration, KeyRule, Terms};
 use crate::runner::{Runner, tool_name};
 
 /// Checks a program's commands; a line of a test, as with clap's own `debug_assert`.
@@ -26,20 +26,18 @@ use crate::runner::{Runner, tool_name};
 pub fn debug_assert<A: App>() {
     let mut wrong = Vec::new();
     let (plain, shape) = (A::command(), A::shape());
-    clashes(&plain, &shape, &mut wrong);
+    clashes(&plain, &shape, &mut Vec::new(), &mut wrong);
     assert!(wrong.is_empty(), "the commands do not hold together:\n  {}", wrong.join("\n  "));
     let mut command = Runner::<A>::new().command();
     command.clone().debug_assert();
     command.build();
-    let app = command.get_name().to_owned();
-    visit(&command, &shape, &mut Vec::new(), &mut |command, declared, path| {
-        examine(&app, command, declared, path, &mut wrong);
-    });
+    visit(&command, &shape, &mut Vec::new(), &mut wrong);
     assert!(wrong.is_empty(), "the commands do not hold together:\n  {}", wrong.join("\n  "));
 }
 
 /// Clashes are looked for first: clap's own words for them do not say where our flags come from.
-fn clashes(command: &Command, shape: &Shape, wrong: &mut Vec<String>) {
+fn clashes<'c>(command: &'c Command, shape: &Shape, globals: &mut Vec<&'c Arg>, wrong: &mut Vec<String>) {
+    let inherited = globals.len();
     let below: Vec<&Command> = command.get_subcommands().collect();
     match shape {
         Shape::Group(commands) => {
@@ -51,8 +49,9 @@ fn clashes(command: &Command, shape: &Shape, wrong: &mut Vec<String>) {
                     commands.len()
                 ));
             }
+            globals.extend(command.get_arguments().filter(|arg| arg.is_global_set()));
             for (below, shape) in below.into_iter().zip(commands) {
-                clashes(below, shape, wrong);
+                clashes(below, shape, globals, wrong);
             }
         }
         Shape::Command(entry) => {
@@ -61,10 +60,10 @@ fn clashes(command: &Command, shape: &Shape, wrong: &mut Vec<String>) {
                 Work::Query { .. } => &["json"],
                 Work::Handler { .. } => &["idempotency-key", "dry-run", "retry-unknown", "json", "confirm"],
             };
-            for arg in command.get_arguments() {
+            for arg in command.get_arguments().chain(globals.iter().copied()) {
                 if let Some(long) = arg.get_long().filter(|long| ours.contains(long)) {
                     wrong.push(format!(
-                        "{}: --{long} is a flag of the framework; rename yours",
+                        "{}: --{long} is a flag of the framework; remove yours, it does the same",
                         command.get_name()
                     ));
                 }
@@ -74,41 +73,40 @@ fn clashes(command: &Command, shape: &Shape, wrong: &mut Vec<String>) {
             }
         }
     }
+    globals.truncate(inherited);
 }
 
-fn visit(
-    command: &Command,
-    shape: &Shape,
-    path: &mut Vec<String>,
-    look: &mut dyn FnMut(&Command, &Declaration, &[String]),
-) {
+/// Looks at every command that is not safe, with those above it: the program first.
+fn visit<'c>(command: &'c Command, shape: &Shape, above: &mut Vec<&'c Command>, wrong: &mut Vec<String>) {
+    above.push(command);
     match shape {
         Shape::Group(commands) => {
             for (below, shape) in command.get_subcommands().zip(commands) {
-                path.push(below.get_name().to_owned());
-                visit(below, shape, path, look);
-                path.pop();
+                visit(below, shape, above, wrong);
             }
         }
         Shape::Command(entry) => {
             if let Work::Handler { declare, .. } = &entry.work {
-                look(command, &declare(), path);
+                examine(above, &declare(), wrong);
             }
         }
     }
+    above.pop();
 }
 
-fn examine(app: &str, command: &Command, declared: &Declaration, path: &[String], wrong: &mut Vec<String>) {
+fn examine(commands: &[&Command], declared: &Declaration, wrong: &mut Vec<String>) {
+    let Some(((program, below), command)) = commands.split_first().zip(commands.last()) else { return };
     let name = command.get_name();
-    if let Err(error) = tool_name(app, path) {
+    let path: Vec<String> = below.iter().map(|command| command.get_name().to_owned()).collect();
+    if let Err(error) = tool_name(program.get_name(), &path) {
         wrong.push(format!("{name}: {error}"));
     }
-    if let Err(error) = declared.policy(KeyRule::Derived) {
+    if let Err(error) = declared.policy(&Terms { keys: KeyRule::Derived, ignored: Vec::new() }, &[]) {
         wrong.push(format!("{name}: {error}"));
     }
     for (what, id) in declared.named_arguments() {
-        // Global arguments are in every command once clap has built it.
-        if command.get_arguments().all(|arg| arg.get_id().as_str() != id) {
+        let mut arguments = commands.iter().flat_map(|command| command.get_arguments());
+        if arguments.all(|arg| arg.get_id().as_str() != id) {
             wrong.push(format!("{name}: {what} names {id:?}, which is no argument of it"));
         }
     }

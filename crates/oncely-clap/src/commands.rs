@@ -19,6 +19,15 @@ use crate::job::Job;
 /// | … with `by_hand` | none | left to the program's own code, see [`Runner::run_or`](crate::Runner::run_or) |
 /// | `#[oncely(group)]` | none | holds other commands, which derive `Commands` too |
 ///
+/// ```
+/// #[derive(clap::Subcommand, oncely_clap::Commands)]
+/// enum Commands {
+///     /// Somebody has said how dangerous this is
+///     #[oncely(destructive, by_hand)]
+///     Purge,
+/// }
+/// ```
+///
 /// ```compile_fail
 /// #[derive(clap::Subcommand, oncely_clap::Commands)]
 /// enum Commands {

@@ -122,7 +122,8 @@ impl Declaration {
         self
     }
 
-    /// Running it again is harmless (an upsert, or [`ensure`](crate::ensure)): after an unknown outcome a retry runs.
+    /// Running it again is harmless, also if somebody else has changed things meanwhile: after an unknown outcome a retry
+    /// runs. Setting a state that others set, too, is not: use [`check_first`](Self::check_first) there.
     pub fn idempotent(mut self) -> Self {
         self.policy.idempotent = true;
         self.policy.when_unknown = WhenUnknown::Retry;
@@ -172,7 +173,8 @@ impl Declaration {
         self
     }
 
-    /// The arguments (by their clap ids) that identify the intent where the caller gives no key.
+    /// The arguments (by their clap ids) that identify the intent where the caller gives no key. Those of the commands
+    /// above and global ones are part of it by themselves, unless they are ignored.
     pub fn key_from<const N: usize>(mut self, arguments: [&str; N]) -> Self {
         self.key_from = arguments.map(str::to_owned).to_vec();
         self
@@ -235,17 +237,23 @@ impl Declaration {
         &self.policy
     }
 
-    /// The engine's policy, checked.
-    pub(crate) fn policy(&self, of_program: KeyRule) -> Result<Policy, PolicyError> {
+    /// The engine's policy, checked. `around` are arguments that are not the command's own: they are part of every
+    /// intent, unless they are ignored by the command or by the program.
+    pub(crate) fn policy(&self, of_program: &Terms, around: &[String]) -> Result<Policy, PolicyError> {
         let select = |field, ids: &[String]| -> Result<Vec<Selector>, PolicyError> {
             let pointer = |id: &String| format!("/{}", id.replace('~', "~0").replace('/', "~1"));
             let parse = |id| Selector::parse(&pointer(id)).map_err(|message| PolicyError { field, message });
             ids.iter().map(parse).collect()
         };
+        let ignored = [self.ignored.as_slice(), &of_program.ignored].concat();
+        let mut key_from = self.key_from.clone();
+        if !key_from.is_empty() {
+            key_from.extend(around.iter().filter(|id| !ignored.contains(id)).cloned());
+        }
         let policy = Policy {
-            key: select("key", &self.key_from)?,
-            ignore: select("ignore", &self.ignored)?,
-            require_key: self.key_rule(of_program) == KeyRule::Required,
+            key: select("key", &key_from)?,
+            ignore: select("ignore", &ignored)?,
+            require_key: self.key_rule(of_program.keys) == KeyRule::Required,
             ..self.policy.clone()
         };
         policy.validate()?;
@@ -253,6 +261,61 @@ impl Declaration {
     }
 }
 
+/// What holds for all commands of a program.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms {
+    pub(crate) keys: KeyRule,
+    pub(crate) ignored: Vec<String>,
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use oncely::Effect;
+    use oncely_core::WhenUnknown;
+
+    use super::{Declaration, KeyRule, Terms};
+
+    #[test]
+    fn what_is_declared_is_what_the_engine_is_told() {
+        let terms = |keys| Terms { keys, ignored: vec!["verbose".to_owned()] };
+        let around = ["region", "verbose", "note"].map(str::to_owned);
+        let declared = Declaration::updates()
+            .or(Effect::Created)
+            .forwards_key_for(Duration::from_secs(60))
+            .max_retries(0)
+            .wait_for(Duration::from_secs(2))
+            .keep(Duration::from_secs(3), Duration::from_secs(4))
+            .repeat_after(Duration::from_secs(1))
+            .key_from(["a/b", "c~d"])
+            .ignore(["note"]);
+        let policy = declared.policy(&terms(KeyRule::Derived), &around).unwrap();
+        assert_eq!((policy.effect, policy.when_unknown), (Effect::Updated, WhenUnknown::Retry));
+        assert_eq!((policy.forwards_key_for_ms, policy.idempotent), (Some(60_000), false));
+        assert_eq!((policy.max_retries, policy.wait_for_ms, policy.repeat_after_ms), (0, 2_000, 1_000));
+        assert_eq!((policy.retention.replay_for_ms, policy.retention.remember_for_ms), (3_000, 4_000));
+        // An id is one name, whatever is in it.
+        assert_eq!(
+            policy.key.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["/a~1b", "/c~0d", "/region"]
+        );
+        assert_eq!(policy.ignore.iter().map(ToString::to_string).collect::<Vec<_>>(), ["/note", "/verbose"]);
+        assert_eq!(declared.effects(), [Effect::Updated, Effect::Created, Effect::Noop]);
+        assert!(!policy.require_key && declared.policy(&terms(KeyRule::Required), &[]).unwrap().require_key);
+        assert!(declared.clone().require_key().policy(&terms(KeyRule::Derived), &[]).unwrap().require_key);
+        assert!(!declared.derive_key().policy(&terms(KeyRule::Required), &[]).unwrap().require_key);
+        let check = Declaration::sends().check_first().policy(&terms(KeyRule::Derived), &[]).unwrap();
+        assert_eq!(check.when_unknown, WhenUnknown::Check);
+        let upsert = Declaration::executes().idempotent().policy(&terms(KeyRule::Derived), &[]).unwrap();
+        assert!(upsert.idempotent && upsert.when_unknown == WhenUnknown::Retry);
+        let careful = Declaration::deletes().policy(&terms(KeyRule::Derived), &[]).unwrap();
+        assert!(!careful.idempotent && careful.when_unknown == WhenUnknown::Halt);
+        let bad = Declaration::creates().keep(Duration::from_secs(9), Duration::from_secs(1));
+        assert_eq!(bad.policy(&terms(KeyRule::Derived), &[]).unwrap_err().field, "replay_for");
+    }
 }

@@ -14,6 +14,10 @@ use crate::declare::Declaration;
 use crate::plan::Planned;
 
 /// A safe command: it changes nothing, opens no ledger, and may be run at any time.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is marked safe and has no handler",
+    label = "needs `impl Query<{A}> for {Self}`"
+)]
 pub trait Query<A: Send + Sync + 'static>: Send + Sync {
     /// What it answers.
     type Data: Serialize + JsonSchema;
@@ -31,6 +35,10 @@ pub trait Query<A: Send + Sync + 'static>: Send + Sync {
 }
 
 /// A mutating or destructive command.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is marked mutating or destructive and has no handler",
+    label = "needs `impl Handler<{A}> for {Self}`"
+)]
 pub trait Handler<A: Send + Sync + 'static>: Send + Sync {
     /// What it answers.
     type Data: Serialize + JsonSchema;
@@ -38,7 +46,8 @@ pub trait Handler<A: Send + Sync + 'static>: Send + Sync {
     /// What it does, and what makes a retry safe.
     fn declare() -> Declaration;
 
-    /// Acts, and says what changed. Called only after the attempt is durably on record. A panic is an unknown outcome.
+    /// Acts, and says what changed. Called only after the attempt is durably on record. A panic is an unknown outcome, and
+    /// so is a handler that ends the process (`std::process::exit`): return instead.
     fn run(&self, cx: &Cx<A>) -> Answer<Self::Data>;
 
     /// Says what it would do. Changes nothing.
@@ -61,6 +70,10 @@ pub trait Handler<A: Send + Sync + 'static>: Send + Sync {
 }
 
 /// A safe command that is asynchronous: `#[oncely(safe, async)]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is marked safe, async and has no handler",
+    label = "needs `impl AsyncQuery<{A}> for {Self}`"
+)]
 pub trait AsyncQuery<A: Send + Sync + 'static>: Send + Sync {
     /// What it answers.
     type Data: Serialize + JsonSchema + Send;
@@ -78,6 +91,10 @@ pub trait AsyncQuery<A: Send + Sync + 'static>: Send + Sync {
 }
 
 /// A mutating or destructive command that is asynchronous: `#[oncely(mutating, async)]`. It runs on a tokio runtime.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is marked mutating or destructive, async and has no handler",
+    label = "needs `impl AsyncHandler<{A}> for {Self}`"
+)]
 pub trait AsyncHandler<A: Send + Sync + 'static>: Send + Sync {
     /// What it answers.
     type Data: Serialize + JsonSchema + Send;
@@ -85,7 +102,8 @@ pub trait AsyncHandler<A: Send + Sync + 'static>: Send + Sync {
     /// What it does, and what makes a retry safe.
     fn declare() -> Declaration;
 
-    /// Acts, and says what changed. Called only after the attempt is durably on record. A panic is an unknown outcome.
+    /// Acts, and says what changed. Called only after the attempt is durably on record. A panic is an unknown outcome, and
+    /// so is a handler that ends the process (`std::process::exit`): return instead.
     fn run(&self, cx: &Cx<A>) -> impl Future<Output = Answer<Self::Data>> + Send;
 
     /// Says what it would do. Changes nothing.

@@ -86,6 +86,7 @@ mod answer;
 mod assert;
 mod commands;
 mod declare;
+mod deliver;
 pub mod exit;
 mod flags;
 mod guarded;

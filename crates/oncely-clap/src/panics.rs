@@ -49,7 +49,8 @@ pub(crate) fn install_hook(form: Form) {
     std::panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
         before(info);
         if form == Form::Json {
-            print::json(&Process, &reply_to(&message_of(info.payload())));
+            // The process ends here; nobody could be told of a failure.
+            let _ = print::json(&Process, &reply_to(&message_of(info.payload())));
         }
     }));
 }

@@ -1,6 +1,7 @@
 //! Prints a reply: one line of JSON for programs, text for people.
 
 use std::fmt::Write as _;
+use std::io;
 
 use serde_json::Value;
 
@@ -17,15 +18,17 @@ pub(crate) enum Form {
 }
 
 /// Prints one line of JSON.
-pub(crate) fn json(here: &dyn Surroundings, reply: &Reply) {
-    match serde_json::to_string(&reply.envelope) {
-        Ok(line) => here.print(&format!("{line}\n")),
-        Err(error) => here.say(&format!("the answer has no JSON form: {error}")),
-    }
+pub(crate) fn json(here: &dyn Surroundings, reply: &Reply) -> io::Result<()> {
+    here.print(&format!("{}\n", serde_json::to_string(&reply.envelope)?))
 }
 
 /// Prints for people: the answer on standard output, what is said about it on standard error.
-pub(crate) fn text(here: &dyn Surroundings, app: &str, reply: &Reply, shown: Option<String>) {
+pub(crate) fn text(
+    here: &dyn Surroundings,
+    app: &str,
+    reply: &Reply,
+    shown: Option<String>,
+) -> io::Result<()> {
     let envelope = &reply.envelope;
     for warning in &envelope.warnings {
         here.say(&format!("{app}: warning: {}", clean(warning)));
@@ -35,14 +38,14 @@ pub(crate) fn text(here: &dyn Surroundings, app: &str, reply: &Reply, shown: Opt
         if let Some(fix) = &error.fix {
             here.say(&format!("  try: {}", clean(fix)));
         }
-        return;
+        return Ok(());
     }
     let answer = shown.unwrap_or_else(|| fields(&envelope.data));
     if !answer.is_empty() {
-        here.print(&format!("{}\n", answer.trim_end_matches('\n')));
+        here.print(&format!("{}\n", answer.trim_end_matches('\n')))?;
     }
     for change in envelope.changes.iter().flat_map(Value::as_array).flatten() {
-        here.print(&format!("  {}\n", line(change)));
+        here.print(&format!("  {}\n", line(change)))?;
     }
     let is_plain_answer = envelope.reason.is_none() && !envelope.meta.contains_key("attempt");
     if !is_plain_answer {
@@ -51,6 +54,7 @@ pub(crate) fn text(here: &dyn Surroundings, app: &str, reply: &Reply, shown: Opt
             envelope.reason.as_ref().map(|reason| format!(": {}", clean(reason))).unwrap_or_default();
         here.say(&format!("{app}: {effect}{reason}"));
     }
+    Ok(())
 }
 
 /// The fields of an answer, one per line; each entry of a list on a line of its own.

@@ -11,13 +11,15 @@ use oncely::{Call, Namespace};
 use oncely_core::{Scope, ToolName};
 
 use crate::commands::{App, Commands, Entry, Shape, Work};
-use crate::declare::{Danger, KeyRule};
+use crate::declare::{Danger, KeyRule, Terms};
+use crate::deliver::{Delivered, deliver, form_of, guess_form, printed, rendered};
 use crate::flags::{self, Flags, MANIFEST};
 use crate::guarded::Errand;
 use crate::handler::Problems;
 use crate::job::Job;
 use crate::parse::{self, Read};
-use crate::print::{self, Form};
+use crate::payload::payload;
+use crate::print::Form;
 use crate::reply::{Place, Reply, quoted};
 use crate::surroundings::{Process, Surroundings, actor, store_address, text, variable_name};
 use crate::{exit, manifest, panics};
@@ -25,7 +27,7 @@ use crate::{exit, manifest, panics};
 /// Runs a program. [`main`](crate::main) is all that most programs need.
 #[derive(Debug)]
 pub struct Runner<A> {
-    keys: KeyRule,
+    terms: Terms,
     namespace: Namespace,
     store: Option<String>,
     app: PhantomData<fn() -> A>,
@@ -54,12 +56,19 @@ enum Led<A> {
 impl<A: App> Runner<A> {
     /// Derived keys, and a ledger of the program's own.
     pub fn new() -> Self {
-        Self { keys: KeyRule::Derived, namespace: Namespace::default(), store: None, app: PhantomData }
+        let terms = Terms { keys: KeyRule::Derived, ignored: Vec::new() };
+        Self { terms, namespace: Namespace::default(), store: None, app: PhantomData }
     }
 
     /// Refuses calls without a key, except of commands that declare [`derive_key`](crate::Declaration::derive_key).
     pub fn require_keys(mut self) -> Self {
-        self.keys = KeyRule::Required;
+        self.terms.keys = KeyRule::Required;
+        self
+    }
+
+    /// Arguments (by their clap ids) that never matter to any intent: a verbosity, a colour.
+    pub fn ignore<const N: usize>(mut self, arguments: [&str; N]) -> Self {
+        self.terms.ignored = arguments.map(str::to_owned).to_vec();
         self
     }
 
@@ -77,7 +86,7 @@ impl<A: App> Runner<A> {
 
     /// The program as clap sees it, with the framework's flags: for completions and manual pages.
     pub fn command(&self) -> Command {
-        flags::augment(A::command(), &A::shape(), self.keys)
+        flags::augment(A::command(), &A::shape(), self.terms.keys)
     }
 
     /// Reads the command line, runs what it asks for, prints the answer.
@@ -112,14 +121,14 @@ impl<A: App> Runner<A> {
         // What is half done is thrown away with the panic, so no broken state is seen.
         catch_unwind(AssertUnwindSafe(|| self.follow(words, here))).unwrap_or_else(|panic| {
             let reply = panics::reply(&*panic);
-            deliver(here, A::command().get_name(), guess_form(words, here), &reply, None);
+            let _ = deliver(here, A::command().get_name(), guess_form(words, here), &reply, None);
             Led::Ended(reply.exit)
         })
     }
 
     fn follow(self, words: &[OsString], here: &dyn Surroundings) -> Led<A> {
         let shape = A::shape();
-        let mut command = flags::augment(A::command(), &shape, self.keys);
+        let mut command = flags::augment(A::command(), &shape, self.terms.keys);
         let line = match self.read(&mut command, &shape, words, here) {
             Ok(line) => line,
             Err(code) => return Led::Ended(code),
@@ -146,14 +155,12 @@ impl<A: App> Runner<A> {
     ) -> Result<Line<A>, u8> {
         let wrong = match parse::read(command, words) {
             Read::Shown(shown) => {
-                here.print(&rendered(&shown, here));
-                return Err(exit::DONE);
+                return Err(printed(here, &rendered(&shown, here)));
             }
             Read::Wrong(error, problems) => Err((error, problems)),
             // Not one of the program's own commands, so its types do not know it.
             Read::Line(matches) if is_manifest(command, shape, &matches) => {
-                here.print(&manifest::print(command, shape, self.keys));
-                return Err(exit::DONE);
+                return Err(printed(here, &manifest::print(command, shape, self.terms.keys)));
             }
             Read::Line(matches) => match A::from_arg_matches(&matches) {
                 Ok(app) => Ok((app, matches)),
@@ -189,10 +196,10 @@ impl<A: App> Runner<A> {
             let shown = data.and_then(|data| {
                 catch_unwind(AssertUnwindSafe(|| Commands::<A>::job(&*app)?.show(data))).ok().flatten()
             });
-            deliver(here, name, form, reply, shown);
+            deliver(here, name, form, reply, shown)
         };
         let told = |reply: Reply| {
-            tell(&reply);
+            let _ = tell(&reply);
             reply.exit
         };
         let Some(job) = Commands::<A>::job(&*app) else { return exit::INTERNAL };
@@ -202,7 +209,9 @@ impl<A: App> Runner<A> {
             return told(Reply::of_problems(&problems));
         }
         if let Some(answer) = query(&job, &app) {
-            return told(answer);
+            // An answer that nobody got is none.
+            let exit = answer.exit;
+            return if tell(&answer) == Delivered::Yes { exit } else { exit::INTERNAL };
         }
         if let Some(refusal) = refusal(entry, &line, words, here) {
             return told(refusal);
@@ -215,9 +224,9 @@ impl<A: App> Runner<A> {
         };
         let code = runtime.block_on(async {
             if dry_run {
-                return errand.dry_run(&tell).await;
+                return errand.dry_run(&|reply| _ = tell(reply)).await;
             }
-            errand.run(&tell, &|line| here.say(&format!("{name}: {line}"))).await
+            errand.run(&|reply| _ = tell(reply), &|line| here.say(&format!("{name}: {line}"))).await
         });
         runtime.shutdown_background();
         code
@@ -236,8 +245,9 @@ impl<A: App> Runner<A> {
             return Err(usage("INTERNAL", "the command has no handler".to_owned()));
         };
         let (declaration, name) = (declare(), command.get_name());
+        let payload = payload(command, &line.matches, declaration.key_from_arguments());
         let policy = declaration
-            .policy(self.keys)
+            .policy(&self.terms, &payload.above)
             .map_err(|e| usage("BAD_POLICY", format!("what the command declares is not acceptable: {e}")))?;
         let tool = tool_name(name, &line.path).map_err(|e| usage("BAD_NAME", e.to_string()))?;
         let session = variable_name(name, "SESSION");
@@ -246,13 +256,12 @@ impl<A: App> Runner<A> {
             None => Scope::none(),
         };
         let address = store_address(here, name, self.store).map_err(|e| usage("NO_STORE", e))?;
-        let payload = crate::payload::payload(command, &line.matches, declaration.key_from_arguments());
         let call = Call {
             namespace: self.namespace,
             scope,
             key: line.flags.key,
             policy: Arc::new(policy),
-            ..Call::new(tool, payload)
+            ..Call::new(tool, payload.json)
         };
         Ok(Errand {
             app: line.app,
@@ -306,9 +315,12 @@ fn refusal<A>(entry: &Entry, line: &Line<A>, words: &[OsString], here: &dyn Surr
         let message = format!(
             "{what:?} destroys something and nobody can be asked; nothing ran. Repeat it with --confirm"
         );
-        let words: Vec<String> = words.iter().map(|word| quoted(&word.to_string_lossy())).collect();
+        let mut words: Vec<String> = words.iter().map(|word| quoted(&word.to_string_lossy())).collect();
+        // After `--` it would be a value.
+        let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+        words.insert(end, "--confirm".to_owned());
         let reply = Reply::nothing_ran(exit::PRECONDITION, "CONFIRMATION_REQUIRED", message);
-        return Some(reply.with_fix(format!("{} --confirm", words.join(" "))));
+        return Some(reply.with_fix(words.join(" ")));
     }
     let answer = here.ask(&format!("{what:?} destroys something. Type yes to go on:"));
     (answer.as_deref() != Some("yes")).then(|| {
@@ -337,38 +349,6 @@ fn say_wrong(
         return exit::USAGE;
     }
     let reply = Reply::of_problems(problems);
-    deliver(here, command.get_name(), form, &reply, None);
+    let _ = deliver(here, command.get_name(), form, &reply, None);
     reply.exit
-}
-
-/// Clap's own text, coloured where somebody watches.
-fn rendered(error: &clap::Error, here: &dyn Surroundings) -> String {
-    let shown = error.render();
-    if here.is_watched() && here.variable("NO_COLOR").is_none() {
-        shown.ansi().to_string()
-    } else {
-        shown.to_string()
-    }
-}
-
-fn deliver(here: &dyn Surroundings, app: &str, form: Form, reply: &Reply, shown: Option<String>) {
-    match form {
-        Form::Json => print::json(here, reply),
-        Form::Text => print::text(here, app, reply, shown),
-    }
-}
-
-/// What is wanted where nothing is said: JSON unless somebody watches.
-fn form_of(here: &dyn Surroundings) -> Form {
-    if here.is_watched() { Form::Text } else { Form::Json }
-}
-
-/// What is wanted of a line that is not read yet, or cannot be.
-fn guess_form(words: &[OsString], here: &dyn Surroundings) -> Form {
-    let said = words.iter().take_while(|word| *word != "--").filter_map(|word| match word.to_str()? {
-        "--json" | "--json=true" => Some(Form::Json),
-        "--json=false" => Some(Form::Text),
-        _ => None,
-    });
-    said.last().unwrap_or(form_of(here))
 }

@@ -50,11 +50,12 @@ fn property(arg: &Arg) -> Value {
         value["environment"] = variable.to_string_lossy().into_owned().into();
     }
     let is_switch = matches!(arg.get_action(), ArgAction::SetTrue | ArgAction::SetFalse | ArgAction::Count);
-    match arg.get_default_values() {
-        [default] if !is_switch && !arg.is_hide_default_value_set() => {
-            value["default"] = default.to_string_lossy().into_owned().into();
-        }
-        _ => {}
+    let defaults = arg.get_default_values();
+    if !is_switch && !defaults.is_empty() && !arg.is_hide_default_value_set() {
+        let parser = arg.get_value_parser();
+        let mut defaults = defaults.iter().map(|default| typed(&default.to_string_lossy(), parser));
+        let many = value["type"] == "array";
+        value["default"] = if many { defaults.collect() } else { defaults.next().into() };
     }
     value
 }
@@ -64,6 +65,14 @@ fn single(arg: &Arg) -> Value {
     match type_of(arg.get_value_parser()) {
         "string" if !values.is_empty() => json!({ "type": "string", "enum": values }),
         name => json!({ "type": name }),
+    }
+}
+
+/// A value as the schema's type says it is.
+fn typed(text: &str, parser: &ValueParser) -> Value {
+    match type_of(parser) {
+        "string" => text.into(),
+        _ => serde_json::from_str(text).unwrap_or_else(|_| text.into()),
     }
 }
 
@@ -125,4 +134,47 @@ pub(crate) fn envelope() -> Value {
             "meta": { "type": "object" },
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Arg, ArgAction, Command, value_parser};
+    use serde_json::json;
+
+    use super::input;
+
+    #[test]
+    fn the_schema_of_an_argument_follows_from_claps_own_definition() {
+        let command = Command::new("pay")
+            .arg(Arg::new("amount").long("amount").value_parser(value_parser!(u32)).default_value("5"))
+            .arg(Arg::new("rate").short('r').value_parser(value_parser!(f64)).required(true))
+            .arg(
+                Arg::new("tag").long("tag").action(ArgAction::Append).default_values(["a", "b"]).help("Tags"),
+            )
+            .arg(Arg::new("speed").long("speed").value_parser(["slow", "fast"]))
+            .arg(Arg::new("fast").long("fast").action(ArgAction::SetTrue))
+            .arg(Arg::new("loud").short('v').action(ArgAction::Count))
+            .arg(Arg::new("secret").long("secret").hide(true))
+            .arg(Arg::new("file").index(1));
+        assert_eq!(
+            input(&command, &[]),
+            json!({
+                "type": "object",
+                "properties": {
+                    "amount": { "type": "integer", "flag": "--amount", "default": 5 },
+                    "rate": { "type": "number", "flag": "-r" },
+                    "tag": {
+                        "type": "array", "items": { "type": "string" }, "flag": "--tag", "default": ["a", "b"],
+                        "description": "Tags"
+                    },
+                    "speed": { "type": "string", "enum": ["slow", "fast"], "flag": "--speed" },
+                    "fast": { "type": "boolean", "flag": "--fast" },
+                    "loud": { "type": "integer", "minimum": 0, "flag": "-v" },
+                    "file": { "type": "string", "position": 1 },
+                },
+                "required": ["rate"],
+                "additionalProperties": false,
+            })
+        );
+    }
 }

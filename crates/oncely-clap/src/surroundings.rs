@@ -1,7 +1,7 @@
 //! Where a program runs: its environment, its streams and whether anybody watches. The only place that asks.
 
 use std::ffi::OsString;
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 
 /// Where a program runs. [`Process`] is the real thing; a test brings its own.
@@ -14,8 +14,8 @@ pub trait Surroundings {
     fn can_ask(&self) -> bool;
     /// Asks, and returns the line that was answered.
     fn ask(&self, question: &str) -> Option<String>;
-    /// Writes to standard output. A reader that went away is no reason to fail.
-    fn print(&self, text: &str);
+    /// Writes to standard output. A reader that went away is no failure.
+    fn print(&self, text: &str) -> io::Result<()>;
     /// Writes a line to standard error.
     fn say(&self, line: &str);
 }
@@ -30,28 +30,31 @@ impl Surroundings for Process {
     }
 
     fn is_watched(&self) -> bool {
-        std::io::stdout().is_terminal()
+        io::stdout().is_terminal()
     }
 
     fn can_ask(&self) -> bool {
-        std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+        io::stdin().is_terminal() && io::stderr().is_terminal()
     }
 
     fn ask(&self, question: &str) -> Option<String> {
-        let mut error = std::io::stderr().lock();
+        let mut error = io::stderr().lock();
         write!(error, "{question} ").and_then(|()| error.flush()).ok()?;
         let mut line = String::new();
-        std::io::stdin().lock().read_line(&mut line).ok()?;
+        io::stdin().lock().read_line(&mut line).ok()?;
         Some(line.trim().to_owned())
     }
 
-    fn print(&self, text: &str) {
-        let mut out = std::io::stdout().lock();
-        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    fn print(&self, text: &str) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn say(&self, line: &str) {
-        let _ = writeln!(std::io::stderr().lock(), "{line}");
+        let _ = writeln!(io::stderr().lock(), "{line}");
     }
 }
 

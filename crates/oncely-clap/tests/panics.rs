@@ -44,8 +44,9 @@ impl Surroundings for Nowhere {
         None
     }
 
-    fn print(&self, text: &str) {
+    fn print(&self, text: &str) -> std::io::Result<()> {
         self.out.borrow_mut().push_str(text);
+        Ok(())
     }
 
     fn say(&self, _line: &str) {}

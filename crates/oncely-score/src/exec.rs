@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -101,8 +102,8 @@ pub fn start(task: &Task) -> Result<Running, Error> {
     let mut child =
         command.spawn().map_err(|e| Error::measuring(format!("`{program}` could not be started: {e}")))?;
     let group = Group::of(&child)?;
-    let stdout = collect(child.stdout.take());
-    let stderr = collect(child.stderr.take());
+    let stdout = Output::of(child.stdout.take());
+    let stderr = Output::of(child.stderr.take());
     Ok(Running { child, group, stdout, stderr, began: Instant::now(), timeout: task.timeout })
 }
 
@@ -111,8 +112,8 @@ pub struct Running {
     // Before the child: dropped first, so that the group is ended while its number is still ours.
     group: Group,
     child: Child,
-    stdout: JoinHandle<Vec<u8>>,
-    stderr: JoinHandle<Vec<u8>>,
+    stdout: Output,
+    stderr: Output,
     began: Instant,
     timeout: Duration,
 }
@@ -168,33 +169,40 @@ impl Running {
             (Some(code), _) => Exit::Code(code),
             (None, signal) => Exit::Signal(signal.unwrap_or_default()),
         };
-        let stdout = taken(&mut self.stdout).await;
-        let stderr = taken(&mut self.stderr).await;
+        let stdout = self.stdout.take().await;
+        let stderr = self.stderr.take().await;
         Ok(Ran { exit, stdout, stderr, took })
     }
 }
 
-/// Reads a stream to its end, keeping what the limit allows, so that a talkative program is not blocked.
-fn collect(stream: Option<impl AsyncRead + Unpin + Send + 'static>) -> JoinHandle<Vec<u8>> {
-    tokio::spawn(async move {
-        let mut kept = Vec::new();
-        let Some(mut stream) = stream else { return kept };
-        let mut chunk = vec![0; 16 * 1024];
-        while let Ok(read @ 1..) = stream.read(&mut chunk).await {
-            let room = OUTPUT_BYTES_MAX - kept.len();
-            kept.extend_from_slice(&chunk[..read.min(room)]);
-        }
-        kept
-    })
+/// A stream that is read to its end, of which the limit is kept, so that a talkative program is not blocked.
+struct Output {
+    kept: Arc<Mutex<Vec<u8>>>,
+    reading: JoinHandle<()>,
 }
 
-async fn taken(stream: &mut JoinHandle<Vec<u8>>) -> Vec<u8> {
-    match tokio::time::timeout(OUTPUT_GRACE, &mut *stream).await {
-        Ok(kept) => kept.unwrap_or_default(),
-        Err(_) => {
-            stream.abort();
-            Vec::new()
+impl Output {
+    fn of(stream: Option<impl AsyncRead + Unpin + Send + 'static>) -> Self {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let shared = kept.clone();
+        let reading = tokio::spawn(async move {
+            let Some(mut stream) = stream else { return };
+            let mut chunk = vec![0; 16 * 1024];
+            while let Ok(read @ 1..) = stream.read(&mut chunk).await {
+                let mut kept = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let room = OUTPUT_BYTES_MAX - kept.len();
+                kept.extend_from_slice(&chunk[..read.min(room)]);
+            }
+        });
+        Self { kept, reading }
+    }
+
+    /// What was written, though something outside of the group may still hold the stream.
+    async fn take(&mut self) -> Vec<u8> {
+        if tokio::time::timeout(OUTPUT_GRACE, &mut self.reading).await.is_err() {
+            self.reading.abort();
         }
+        std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -252,29 +260,34 @@ impl Drop for Group {
     }
 }
 
-/// From now on, what measured programs leave behind outside of their group becomes our child, and can be ended.
-pub fn adopt_strays() {
-    // Where this is not to be had, strays go to init as ever.
-    let _ = nix::sys::prctl::set_child_subreaper(true);
+/// What measured programs leave behind outside of their group.
+#[derive(Debug)]
+pub struct Strays {
+    /// Children that were there before, and are nobody's strays: a shell that became us may have left us some.
+    spared: Vec<Pid>,
 }
 
-/// Ends everything that was left behind, and says how many processes that were. To be called when no child of ours is
-/// meant to live.
-pub fn end_strays() -> usize {
-    let mut ended = 0;
-    for _ in 0..STRAY_ROUNDS_MAX {
-        let children = children();
-        if children.is_empty() {
-            break;
-        }
-        for child in children {
-            let _ = kill(child, Signal::SIGKILL);
-            if waitpid(child, None).is_ok() {
-                ended += 1;
+impl Strays {
+    /// From now on, what is left behind becomes our child, and can be ended.
+    pub fn adopt() -> Self {
+        let spared = children();
+        // Where this is not to be had, strays go to init as ever.
+        let _ = nix::sys::prctl::set_child_subreaper(true);
+        Self { spared }
+    }
+
+    /// Ends everything that was left behind. To be called when no child of ours is meant to live.
+    pub fn end(self) {
+        for _ in 0..STRAY_ROUNDS_MAX {
+            let strays: Vec<Pid> =
+                children().into_iter().filter(|child| !self.spared.contains(child)).collect();
+            // What may not be killed is not waited for: that could take for ever.
+            let killed = strays.iter().filter(|child| kill(**child, Signal::SIGKILL).is_ok());
+            if killed.filter(|child| waitpid(**child, None).is_ok()).count() == 0 {
+                return;
             }
         }
     }
-    ended
 }
 
 fn children() -> Vec<Pid> {

@@ -19,11 +19,14 @@ pub struct Count {
     pub directory: Option<PathBuf>,
     /// How long it may take.
     pub timeout: Duration,
+    /// How long effects may take to be seen after a call has ended.
+    pub settle: Duration,
 }
 
 impl Count {
-    /// Counts now.
+    /// Counts, after effects have had their time to be seen.
     pub async fn now(&self) -> Result<i64, Error> {
+        tokio::time::sleep(self.settle).await;
         let task = Task {
             words: vec!["sh".into(), "-c".into(), self.command.clone()],
             directory: self.directory.clone(),

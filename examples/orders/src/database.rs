@@ -20,6 +20,8 @@ const SCHEMA: &str = "
         request TEXT PRIMARY KEY, name TEXT NOT NULL, by INTEGER NOT NULL);
     CREATE TABLE IF NOT EXISTS deployments (
         service TEXT PRIMARY KEY, release TEXT NOT NULL, times INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS deployed (
+        request TEXT PRIMARY KEY, service TEXT NOT NULL, release TEXT NOT NULL, times INTEGER NOT NULL);
 ";
 
 impl Cli {

@@ -2,10 +2,10 @@
 
 use clap::Args;
 use oncely_clap::{
-    Answer, Cx, Declaration, Failure, Handler, OrFault, Planned, Query, ensure, updated, would_noop,
+    Answer, Check, Cx, Declaration, Failure, Handler, OrFault, Planned, Query, ensure, updated, would_noop,
     would_update,
 };
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
@@ -34,22 +34,26 @@ impl Handler<Cli> for Deploy {
     type Data = Deployment;
 
     fn declare() -> Declaration {
-        Declaration::updates().idempotent()
+        Declaration::updates().check_first()
     }
 
     fn run(&self, cx: &Cx<Cli>) -> Answer<Deployment> {
-        let db = cx.app().open().or_rejected("DATABASE_UNAVAILABLE")?;
-        ensure(
-            || self.find(&db).into(),
-            || {
-                let upsert = "INSERT INTO deployments (service, release, times) VALUES (?1, ?2, 1)
-                ON CONFLICT (service) DO UPDATE SET release = excluded.release, times = times + 1
-                RETURNING service, release, times";
-                updated(
-                    db.query_row(upsert, params![self.service, self.release], deployment_of).or_unknown()?,
-                )
-            },
-        )
+        let mut db = cx.app().open().or_rejected("DATABASE_UNAVAILABLE")?;
+        let transaction = db
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .or_rejected("DATABASE_UNAVAILABLE")?;
+        let changed = ensure(|| self.find(&transaction).into(), || self.deploy(&transaction, cx))?;
+        transaction.commit().or_unknown()?;
+        Ok(changed)
+    }
+
+    fn check(&self, cx: &Cx<Cli>) -> Check<Deployment> {
+        // Not by the state: somebody may have deployed the next release since.
+        let done = cx.app().look().and_then(|db| {
+            let select = "SELECT service, release, times FROM deployed WHERE request = ?1";
+            db.query_row(select, [cx.downstream_key()], deployment_of).optional()
+        });
+        done.into()
     }
 
     fn plan(&self, app: &Cli) -> Planned {
@@ -62,6 +66,20 @@ impl Handler<Cli> for Deploy {
 }
 
 impl Deploy {
+    /// Brings the state about, and writes down for whom. Nothing has happened before the transaction is committed.
+    fn deploy(&self, db: &Connection, cx: &Cx<Cli>) -> Answer<Deployment> {
+        let upsert = "INSERT INTO deployments (service, release, times) VALUES (?1, ?2, 1)
+            ON CONFLICT (service) DO UPDATE SET release = excluded.release, times = times + 1
+            RETURNING service, release, times";
+        let done = db
+            .query_row(upsert, params![self.service, self.release], deployment_of)
+            .or_rejected("DATABASE_UNAVAILABLE")?;
+        let note = "INSERT INTO deployed (request, service, release, times) VALUES (?1, ?2, ?3, ?4)";
+        db.execute(note, params![cx.downstream_key(), done.service, done.release, done.times])
+            .or_rejected("DATABASE_UNAVAILABLE")?;
+        updated(done)
+    }
+
     /// The wished state, if it holds.
     fn find(&self, db: &Connection) -> rusqlite::Result<Option<Deployment>> {
         let select = "SELECT service, release, times FROM deployments WHERE service = ?1 AND release = ?2";

@@ -36,7 +36,7 @@ impl Handler<Cli> for SendEmail {
     type Data = Email;
 
     fn declare() -> Declaration {
-        Declaration::sends().check_first().key_from(["db", "to", "subject"])
+        Declaration::sends().check_first().key_from(["to", "subject"])
     }
 
     fn validate(&self, _app: &Cli, problems: &mut Problems) {

@@ -30,16 +30,21 @@ fn blocks(language: &str) -> Vec<String> {
 fn the_guide_can_be_pasted() {
     let home = tempfile::tempdir().unwrap();
     let programs = Path::new(env!("CARGO_BIN_EXE_orders")).parent().unwrap();
-    let output = Command::new("bash")
-        .args(["-euo", "pipefail", "-c", &blocks("sh").concat()])
-        .current_dir(home.path())
-        .env_clear()
-        .env("HOME", home.path())
-        .env("PATH", format!("{}:{}", programs.display(), std::env::var("PATH").unwrap()))
-        .output()
-        .unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{}\n--- stdout\n{out}\n--- stderr\n{err}", output.status);
+    // By the same person in another folder, too.
+    for folder in ["one", "two"] {
+        let folder = home.path().join(folder);
+        std::fs::create_dir(&folder).unwrap();
+        let output = Command::new("bash")
+            .args(["-euo", "pipefail", "-c", &blocks("sh").concat()])
+            .current_dir(folder)
+            .env_clear()
+            .env("HOME", home.path())
+            .env("PATH", format!("{}:{}", programs.display(), std::env::var("PATH").unwrap()))
+            .output()
+            .unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{}\n--- stdout\n{out}\n--- stderr\n{err}", output.status);
+    }
 }
 
 #[test]

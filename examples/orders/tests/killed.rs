@@ -36,28 +36,30 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Kills a command between its effect and its record: the count has become `after`.
+fn kill_in_between(home: &Home, words: &[&str], key: &str, count: &str, after: i64) {
+    let foresee = || home.run(&[words, &["--dry-run", "--idempotency-key", key]].concat());
+    let database = hold(&home.database());
+    let mut child = home.start(words, key);
+    wait_until("the attempt is on record", || foresee().exit == 15);
+    let ledger = hold(&home.ledger());
+    drop(database);
+    wait_until("the effect has happened", || home.count(count) == after);
+    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGKILL).unwrap();
+    assert!(!child.wait().unwrap().success());
+    drop(ledger);
+    let doubt = foresee();
+    let reason = doubt.envelope["reason"].as_str().unwrap_or_default();
+    let asks = reason.contains("about an attempt in doubt");
+    assert!(asks || doubt.envelope["meta"]["attempt"] == 2, "the kill came in between: {doubt:?}");
+}
+
 #[test]
 fn a_retry_after_a_kill_between_effect_and_record_is_a_noop() {
     for (words, count) in MUTATING {
         let home = Home::new();
         home.warm_up();
-        let foresee = || home.run(&[words, &["--dry-run", "--idempotency-key", "k"]].concat());
-
-        let database = hold(&home.database());
-        let mut child = home.start(words, "k");
-        wait_until("the attempt is on record", || foresee().exit == 15);
-        let ledger = hold(&home.ledger());
-        drop(database);
-        wait_until("the effect has happened", || home.count(count) == 1);
-        kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGKILL).unwrap();
-        assert!(!child.wait().unwrap().success());
-        drop(ledger);
-
-        let doubt = foresee();
-        let reason = doubt.envelope["reason"].as_str().unwrap_or_default();
-        let in_doubt = reason.contains("about an attempt in doubt") || reason.contains("(attempt 2)");
-        assert!(in_doubt || doubt.envelope["meta"]["attempt"] == 2, "the kill came in between: {doubt:?}");
-
+        kill_in_between(&home, words, "k", count, 1);
         for _ in 0..2 {
             let retry = home.keyed(words, "k");
             assert_eq!((retry.exit, retry.effect()), (0, "noop"), "{words:?}: {retry:?}");
@@ -65,6 +67,24 @@ fn a_retry_after_a_kill_between_effect_and_record_is_a_noop() {
         }
         assert_eq!(home.count(count), 1, "{words:?}");
     }
+}
+
+#[test]
+fn a_retry_does_not_undo_what_somebody_else_has_done_since() {
+    let home = Home::new();
+    home.warm_up();
+    let deploy = |release: &'static str| ["deploy", "--service", "web", "--release", release];
+    let count = "SELECT coalesce(sum(times), 0) FROM deployments";
+    kill_in_between(&home, &deploy("v2"), "two", count, 1);
+    assert_eq!(home.keyed(&deploy("v3"), "three").effect(), "updated");
+    let retry = home.keyed(&deploy("v2"), "two");
+    assert_eq!((retry.exit, retry.effect()), (0, "noop"), "{retry:?}");
+    assert_eq!(
+        home.count("SELECT count(*) FROM deployments WHERE release = 'v3'"),
+        1,
+        "it is not rolled back"
+    );
+    assert_eq!(home.count(count), 2);
 }
 
 #[test]
@@ -122,4 +142,24 @@ fn a_ledger_that_fails_after_the_effect_does_not_take_the_answer_away() {
     assert_eq!((retry.exit, retry.effect(), &retry.envelope["data"]), (0, "noop", &answer["data"]));
     assert_eq!(retry.envelope["meta"]["replayed"], true, "{retry:?}");
     assert_eq!(home.count(count), 1);
+}
+
+#[test]
+fn a_signal_before_the_effect_leaves_nothing_behind_and_a_retry_acts() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let home = Home::new();
+        home.warm_up();
+        let (words, count) = MUTATING[0];
+        let database = hold(&home.database());
+        let mut child = home.start(words, "k");
+        let foresee = || home.run(&[words, &["--dry-run", "--idempotency-key", "k"]].concat()).exit;
+        wait_until("the attempt is on record", || foresee() == 15);
+        kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+        assert!(!child.wait().unwrap().success());
+        drop(database);
+        assert_eq!(home.count(count), 0);
+        let retry = home.keyed(words, "k");
+        assert_eq!((retry.exit, retry.effect()), (0, "created"), "{signal}: {retry:?}");
+        assert_eq!((home.keyed(words, "k").effect(), home.count(count)), ("noop", 1));
+    }
 }

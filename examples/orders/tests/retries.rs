@@ -37,13 +37,45 @@ fn without_a_key_an_equal_call_is_a_retry_and_a_new_key_is_a_new_intent() {
 }
 
 #[test]
+fn how_a_number_is_spelt_does_not_make_another_intent() {
+    let home = Home::new();
+    let order = |amount: &str| home.run(&["create-order", "--customer", "c", "--amount", amount]);
+    assert_eq!(order("100").effect(), "created");
+    for amount in ["0100", "+100", "00100"] {
+        assert_eq!(order(amount).effect(), "noop", "{amount}");
+    }
+    let keyed = |amount| home.keyed(&["create-order", "--customer", "c", "--amount", amount], "k").exit;
+    assert_eq!((keyed("7"), keyed("07"), keyed("8")), (0, 0, 6));
+    assert_eq!(home.count(MUTATING[0].1), 2);
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_said_to_be() {
+    let home = Home::new();
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let order = home.command(MUTATING[0].0).stdout(full()).output().unwrap();
+    let said = String::from_utf8(order.stderr).unwrap();
+    assert!(
+        order.status.success() && said.contains("could not be written") && said.contains("created"),
+        "{said}"
+    );
+    assert_eq!(home.run(MUTATING[0].0).effect(), "noop", "it is replayed to whoever asks again");
+    let list = home.command(&["list-orders"]).stdout(full()).output().unwrap();
+    assert_eq!(list.status.code(), Some(70));
+}
+
+#[test]
 fn a_session_separates_what_is_otherwise_equal() {
     let home = Home::new();
     for (session, effect) in [("a", "created"), ("b", "created"), ("a", "noop"), ("b", "noop")] {
         let output = home.command(MUTATING[0].0).env("ORDERS_SESSION", session).output().unwrap();
         assert_eq!(told(output).effect(), effect, "{session}");
+        // A key is unique within its session, too.
+        let keyed = [MUTATING[0].0, &["--idempotency-key", "k"]].concat();
+        let output = home.command(&keyed).env("ORDERS_SESSION", session).output().unwrap();
+        assert_eq!(told(output).effect(), effect, "{session}");
     }
-    assert_eq!(home.count(MUTATING[0].1), 2);
+    assert_eq!(home.count(MUTATING[0].1), 4);
 }
 
 #[test]
@@ -116,6 +148,11 @@ fn what_destroys_something_wants_a_confirmation_where_nobody_can_be_asked() {
     assert_eq!((refused.exit, refused.effect()), (4, "noop"));
     assert_eq!(refused.envelope["error"]["code"], "CONFIRMATION_REQUIRED");
     assert!(refused.envelope["error"]["fix"].as_str().unwrap().ends_with("cancel-order --id 1 --confirm"));
+    let refused = home.run(&["cancel-order", "--id=1", "--"]);
+    assert!(
+        refused.envelope["error"]["fix"].as_str().unwrap().ends_with("--id=1 --confirm --"),
+        "{refused:?}"
+    );
     assert_eq!(home.count(MUTATING[0].1), 1);
     assert_eq!(home.run(&["cancel-order", "--id", "1", "--dry-run"]).effect(), "would_delete");
     assert_eq!(home.count(MUTATING[0].1), 1);

@@ -40,6 +40,24 @@ fn a_key_is_required_where_the_program_or_the_command_says_so() {
 }
 
 #[test]
+fn what_is_said_above_a_command_is_part_of_its_intent_unless_it_is_ignored() {
+    let room = Room::new();
+    let book = room.book().display().to_string();
+    let run = |words: &[&str]| {
+        let line = [&["my-shop", "--book", &book], words].concat();
+        room.run_with(Runner::<Cli>::new().ignore(["verbose"]), &line).effect().to_owned()
+    };
+    assert_eq!(run(&["--region", "eu", "mail", "--to", "a"]), "created");
+    assert_eq!(run(&["--region", "us", "mail", "--to", "a"]), "created", "another region is another intent");
+    assert_eq!(run(&["--region", "us", "mail", "--to", "a", "--text", "reworded"]), "noop");
+    assert_eq!(run(&["--region", "us", "-v", "mail", "--to", "a"]), "noop", "it never matters");
+    assert_eq!(run(&["mail", "--to", "a"]), "created");
+    assert_eq!(run(&["mail", "--to", "a", "-v", "--idempotency-key", "k"]), "created");
+    assert_eq!(run(&["mail", "--to", "a", "--idempotency-key", "k"]), "noop");
+    assert_eq!(room.effects(), 4);
+}
+
+#[test]
 fn a_session_that_is_not_acceptable_is_refused_by_name() {
     let mut room = Room::new();
     room.variables.insert("MY_SHOP_SESSION".to_owned(), "a\u{7}".to_owned());

@@ -37,8 +37,9 @@ impl Surroundings for Room {
         self.person.map(str::to_owned)
     }
 
-    fn print(&self, text: &str) {
+    fn print(&self, text: &str) -> std::io::Result<()> {
         self.out.borrow_mut().push_str(text);
+        Ok(())
     }
 
     fn say(&self, line: &str) {

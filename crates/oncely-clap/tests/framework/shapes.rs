@@ -63,8 +63,19 @@ fn the_manifest_tells_all_of_every_command() {
     let manifest = manifest();
     let commands = manifest["commands"].as_array().unwrap();
     let names: Vec<&str> = commands.iter().map(|c| c["name"].as_str().unwrap()).collect();
-    let all =
-        ["buy", "hurry", "checked", "burn", "later", "read", "read-later", "old", "more buy", "buy-flat"];
+    let all = [
+        "buy",
+        "mail",
+        "hurry",
+        "checked",
+        "burn",
+        "later",
+        "read",
+        "read-later",
+        "old",
+        "more buy",
+        "buy-flat",
+    ];
     assert_eq!(names, all);
     let find = |name: &str| commands.iter().find(|c| c["name"] == name).unwrap();
     let buy = find("buy");
@@ -142,6 +153,33 @@ mod mistaken {
         }
     }
 
+    /// Its own flag comes from above.
+    #[derive(Debug, Parser, oncely_clap::Commands)]
+    pub struct Inherited {
+        #[arg(long, global = true)]
+        json: bool,
+        #[command(subcommand)]
+        command: Below,
+    }
+
+    #[derive(Debug, Subcommand, oncely_clap::Commands)]
+    enum Below {
+        #[oncely(mutating)]
+        Pay(Pay),
+    }
+
+    impl Handler<Inherited> for Pay {
+        type Data = bool;
+
+        fn declare() -> Declaration {
+            Declaration::sends()
+        }
+
+        fn run(&self, cx: &Cx<Inherited>) -> Answer<bool> {
+            noop(cx.app().json.to_string())
+        }
+    }
+
     #[derive(Debug, Parser, oncely_clap::Commands)]
     #[oncely(mutating)]
     pub struct Clash {
@@ -174,4 +212,6 @@ fn debug_assert_finds_what_does_not_hold_together() {
     assert!(typo.contains("max_retries"), "all at once: {typo}");
     let clash = complaint(oncely_clap::debug_assert::<mistaken::Clash>);
     assert!(clash.contains("--dry-run is a flag of the framework"), "{clash}");
+    let inherited = complaint(oncely_clap::debug_assert::<mistaken::Inherited>);
+    assert!(inherited.contains("pay: --json is a flag of the framework; remove yours"), "{inherited}");
 }

@@ -19,6 +19,12 @@ pub struct Cli {
     /// Where effects are written
     #[arg(long, global = true, default_value = "book")]
     book: PathBuf,
+    /// For which region
+    #[arg(long)]
+    region: Option<String>,
+    /// Says more
+    #[arg(short, global = true)]
+    verbose: bool,
     #[command(subcommand)]
     command: Option<Commands>,
 }
@@ -28,6 +34,9 @@ enum Commands {
     /// Behaves as it is told
     #[oncely(mutating)]
     Buy(Buy),
+    /// Known by whom it is for
+    #[oncely(mutating)]
+    Mail(Mail),
     /// Must not wait
     #[oncely(mutating)]
     Hurry(Hurry),
@@ -123,6 +132,27 @@ impl Handler<Cli> for Buy {
             "noop" => noop("there is enough"),
             _ => created(bought("tea".to_owned())),
         }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct Mail {
+    #[arg(long)]
+    to: String,
+    #[arg(long)]
+    text: Option<String>,
+}
+
+impl Handler<Cli> for Mail {
+    type Data = String;
+
+    fn declare() -> Declaration {
+        Declaration::creates().key_from(["to"])
+    }
+
+    fn run(&self, cx: &Cx<Cli>) -> Answer<String> {
+        write(&cx.app().book).or_rejected("NO_BOOK")?;
+        created(format!("{:?} {:?} {}", cx.app().region, self.text, cx.app().verbose))
     }
 }
 

@@ -22,8 +22,8 @@ use crate::output::Spinner;
 
 /// Measure from outside how safe a tool is to retry: 0 to 3, with evidence.
 ///
-/// Says what it saw, never what the tool claims. Without --allow-effects nothing that may change state is called: only help,
-/// manifest, tools/list and OPTIONS are read, and what they cannot prove counts for nothing.
+/// Says what it saw, never what the tool claims. Without --allow-effects only help, manifest, tools/list and OPTIONS are asked
+/// for (a tool that does not know --help may act on it: see --no-help), and what they cannot prove counts for nothing.
 #[derive(Debug, Args)]
 pub(crate) struct ScoreArgs {
     /// What to measure.
@@ -50,6 +50,9 @@ struct Common {
     /// A shell command that prints how many effects there are, such as 'tool list-orders | wc -l'
     #[arg(long, value_name = "CMD")]
     count: Option<String>,
+    /// How long to wait before each count, for effects that are seen only some time after a call has ended
+    #[arg(long, value_name = "DURATION", value_parser = wait, default_value = "0s")]
+    settle: Duration,
     /// Exit with 4 if the score is below this
     #[arg(long, value_name = "SCORE", value_parser = clap::value_parser!(u8).range(0..=3))]
     min: Option<u8>,
@@ -77,8 +80,12 @@ enum Format {
 const _: () =
     assert!(limits::CALL_SECONDS == 30, "the default of --timeout is the limit in the documentation");
 
+fn wait(text: &str) -> Result<Duration, String> {
+    policy_file::parse_duration(text).map(Duration::from_millis)
+}
+
 fn duration(text: &str) -> Result<Duration, String> {
-    let span = policy_file::parse_duration(text).map(Duration::from_millis)?;
+    let span = wait(text)?;
     if span.is_zero() { Err("a call needs some time".to_owned()) } else { Ok(span) }
 }
 
@@ -89,7 +96,7 @@ impl Common {
 
     fn count(&self) -> Option<Count> {
         let command = self.count.clone()?;
-        Some(Count { command, directory: None, timeout: self.timeout })
+        Some(Count { command, directory: None, timeout: self.timeout, settle: self.settle })
     }
 }
 
@@ -109,13 +116,15 @@ async fn finish(
     rubric: &Rubric,
     measuring: impl Future<Output = Result<Report, Error>>,
 ) -> Result<ExitCode, Failure> {
-    exec::adopt_strays();
+    let strays = exec::Strays::adopt();
     let turning = Spinner::start("measuring; this calls the tool a few dozen times");
     let measured = tokio::select! {
-        measured = measuring => Ok(measured),
+        // Signals are caught before anything is started.
+        biased;
         number = interrupted() => Err(number?),
+        measured = measuring => Ok(measured),
     };
-    exec::end_strays();
+    strays.end();
     drop(turning);
     match measured {
         Ok(report) => {

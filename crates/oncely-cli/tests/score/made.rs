@@ -1,6 +1,6 @@
 //! Shops that were made to earn 0, 1, 2 and 3. Each expected score is argued by the rows that it rests on.
 
-use crate::place::{Place, shop};
+use crate::place::{Place, Report, shop};
 
 #[test]
 fn a_shop_without_any_protection_earns_0() {
@@ -21,12 +21,13 @@ fn a_shop_without_any_protection_earns_0() {
 
 #[test]
 fn a_shop_that_only_says_the_right_words_earns_0() {
-    // Its help names both flags and its answers say `would_create` and `noop`, but orders were counted every time.
+    // Its help names both flags and its answers say `would_create` and `noop`, but orders were counted every
+    // time, so that what it says is untrue as well.
     let place = Place::new();
     let report = place.shop("liar.sh", &[]);
     report.expect(
         0,
-        &[("dry_run", "fails"), ("repeat", "fails"), ("effect", "holds"), ("replay_told", "holds")],
+        &[("dry_run", "fails"), ("repeat", "fails"), ("effect", "fails"), ("replay_told", "holds")],
     );
     assert!(
         report.evidence("repeat").contains("effect `noop`, count 2 -> 3"),
@@ -99,6 +100,63 @@ fn a_shop_that_does_all_right_earns_3() {
     // One order for the first call, one per race, one per kill that came late or was retried: never more than that.
     assert!(place.orders() <= 1 + 3 + 6, "{} orders", place.orders());
     assert!(report.evidence("killed").contains("as soon as its effect was seen: count"));
+}
+
+/// The report on a shop with one thing wrong.
+fn almost(place: &Place, fault: &str, options: &[&str]) -> Report {
+    let (fault, shop) = (format!("FAULT={fault}"), shop("almost.sh"));
+    let fixed = [
+        "cli",
+        "--allow-effects",
+        "--count",
+        "wc -l < orders",
+        "--tool-words",
+        "3",
+        "--races",
+        "1",
+        "--kills",
+        "2",
+    ];
+    let command = ["--", "env", &fault, &shop, "create-order", "--amount", "100"];
+    place.report(&[&fixed[..], options, &command[..]].concat())
+}
+
+#[test]
+fn what_only_looks_like_a_3_does_not_get_one() {
+    almost(&Place::new(), "none", &[]).expect(3, &[("killed", "holds")]);
+    for (fault, score, row, status) in [
+        // It says `noop` to the call that created, too: what is said to every call is not said of any, and is untrue. A 2
+        // needs some true effects.
+        ("noop", 1, "effect", "fails"),
+        ("noop", 1, "replay_told", "fails"),
+        // To hang or to crash is not to refuse.
+        ("hang", 2, "mismatch", "fails"),
+        ("crash", 2, "mismatch", "fails"),
+        // It refuses the other amount for its own reasons, and the key for none.
+        ("picky", 2, "mismatch", "not_measured"),
+        // Commands that could not be asked, are spelled otherwise, or hide below one that sounds like reading.
+        ("nohelp", 2, "every_command", "not_measured"),
+        ("camel", 2, "every_command", "fails"),
+        ("group", 2, "every_command", "fails"),
+    ] {
+        almost(&Place::new(), fault, &["--timeout", "5s"]).expect(score, &[(row, status)]);
+    }
+}
+
+#[test]
+fn a_dry_run_that_uses_up_the_key_is_found_out() {
+    // The count stayed under the dry run, but the call that was meant to follow it did nothing. That leaves the repeat, and
+    // with it a 1.
+    let report = Place::new().shop("spent.sh", &["--races", "1", "--kills", "0"]);
+    report.expect(1, &[("dry_run", "fails"), ("repeat", "holds")]);
+    assert!(report.evidence("dry_run").contains("did nothing"), "{}", report.evidence("dry_run"));
+}
+
+#[test]
+fn effects_that_come_later_are_waited_for() {
+    // It answers before it acts. A count that comes too early would see nothing; a second later it sees both orders.
+    let report = Place::new().shop("later.sh", &["--settle", "1s"]);
+    report.expect(0, &[("repeat", "fails")]);
 }
 
 #[test]

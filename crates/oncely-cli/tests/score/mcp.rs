@@ -75,10 +75,12 @@ fn effects_outside_of_the_sandbox_are_counted() {
 fn a_server_that_cannot_be_used_gives_no_score() {
     let place = Place::new();
     let server = shop("server.py");
-    for (mode, said) in
-        [("dying", "no configuration was found"), ("mute", "did not answer `initialize` within 1 s")]
-    {
-        let output = place.run(&["score", "mcp", "--timeout", "1s", "--", "python3", &server, mode]);
+    for (mode, timeout, said) in [
+        ("dying", "30s", "no configuration was found"),
+        ("empty", "30s", "nothing to measure"),
+        ("mute", "1s", "did not answer `initialize` within 1 s"),
+    ] {
+        let output = place.run(&["score", "mcp", "--timeout", timeout, "--", "python3", &server, mode]);
         assert_eq!(output.status.code(), Some(4), "{mode}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(said), "{mode}: {output:?}");
     }

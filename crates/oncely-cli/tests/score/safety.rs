@@ -4,7 +4,7 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
-use crate::place::{Place, shop};
+use crate::place::{ONCELY, Place, shop};
 
 /// Whether somebody sleeps for so many seconds.
 fn is_running(seconds: &str) -> bool {
@@ -36,6 +36,52 @@ fn without_leave_nothing_is_called_and_nothing_counts() {
         assert!(possible.contains(&(name, report.at_most())), "{name}: {}", report.at_most());
     }
     assert_eq!(place.orders(), 0, "neither a shop nor the count was run");
+}
+
+#[test]
+fn a_manifest_that_does_not_begin_by_saying_that_it_prints_is_not_asked_for() {
+    let place = Place::new();
+    let shop = shop("almost.sh");
+    place.report(&["cli", "--tool-words", "3", "--", "env", "FAULT=manifest", &shop, "create-order"]);
+    assert_eq!(place.orders(), 0, "`manifest` was run");
+}
+
+#[test]
+fn a_tool_that_might_not_know_help_need_not_be_asked() {
+    let place = Place::new();
+    let eager = shop("eager.sh");
+    let report = place.report(&["cli", "--no-help", "--", &eager, "create-order"]);
+    assert_eq!((report.score(), place.orders()), (0, 0), "nothing was run at all");
+    let options = [
+        "cli",
+        "--no-help",
+        "--allow-effects",
+        "--count",
+        "wc -l < orders",
+        "--key-flag",
+        "--idempotency-key",
+    ];
+    let careful = shop("careful.sh");
+    let command = ["--dry-run-flag", "--dry-run", "--", &careful, "create-order", "--amount", "100"];
+    let report = place.report(&[&options[..], &command[..]].concat());
+    report.expect(2, &[("mismatch", "holds"), ("every_command", "not_measured")]);
+}
+
+#[test]
+fn children_that_were_there_before_are_left_alone() {
+    let place = Place::new();
+    let script =
+        format!("sleep 98764 >/dev/null 2>&1 & exec {ONCELY} score cli -- {} create-order", shop("zero.sh"));
+    place.sh(&script, &[]);
+    let sleeper = std::fs::read_dir("/proc").unwrap().flatten().find(|entry| {
+        std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| line == b"sleep\098764\0")
+    });
+    let pid = sleeper.expect("a process that was none of ours was ended").file_name().into_string().unwrap();
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(pid.parse().unwrap()),
+        nix::sys::signal::Signal::SIGKILL,
+    )
+    .unwrap();
 }
 
 #[test]

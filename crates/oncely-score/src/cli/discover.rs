@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Plan;
 use super::help::{self, Listed, Suggests};
-use super::line;
+use super::{Help, Plan, line};
 use crate::Error;
 use crate::exec::{self, Task};
 use crate::limits::{HELP_SECONDS, HELPS_MAX};
@@ -36,6 +35,8 @@ pub(super) struct Known {
     pub(super) equipped: Vec<String>,
     /// The same, and lack a flag.
     pub(super) lacking: Vec<String>,
+    /// Commands that are taken for read-only.
+    pub(super) reading: Vec<String>,
     /// Whether more commands were left unasked.
     pub(super) more: bool,
     /// Whether the tool printed a manifest.
@@ -96,11 +97,13 @@ async fn survey(
         commands_of(top, &asking.tool).into_iter().rev().map(|listed| vec![listed.name]).collect();
     if waiting.is_empty() || !help::offers_help(top) {
         known.equipped.push(name(&known.path));
+        // Commands that are there and cannot be asked are an open question.
+        known.more = !waiting.is_empty() || asking.plan.help == Help::Unasked;
         return Ok(());
     }
     while let Some(path) = waiting.pop() {
         let title = name(&path);
-        if is_read_only(&title, &safe, &asking.plan.read_only) {
+        if title == "help" || asking.plan.read_only.contains(&title) {
             continue;
         }
         if asking.asked >= HELPS_MAX || known.lacking.len() >= LACKING_ENOUGH {
@@ -115,6 +118,10 @@ async fn survey(
             waiting.extend(inner.into_iter().rev().map(|listed| [&path[..], &[listed.name]].concat()));
             continue;
         }
+        if is_read_only(&title, &safe) {
+            known.reading.push(title);
+            continue;
+        }
         let named = |flag: &Option<String>| flag.as_ref().is_some_and(|flag| text.contains(&**flag));
         let has_key = help::key_flag(&text).is_some() || named(&asking.plan.key_flag);
         let has_dry_run = help::dry_run_flag(&text).is_some() || named(&asking.plan.dry_run_flag);
@@ -124,11 +131,8 @@ async fn survey(
 }
 
 /// A name that says that it writes is believed more than a manifest that says otherwise.
-fn is_read_only(name: &str, safe: &[String], told: &[String]) -> bool {
+fn is_read_only(name: &str, safe: &[String]) -> bool {
     let last = name.rsplit(' ').next().unwrap_or(name);
-    if told.iter().any(|known| known == name) || last == "help" {
-        return true;
-    }
     match help::suggests(last) {
         Suggests::Writing => false,
         Suggests::Reading => true,
@@ -194,17 +198,32 @@ impl<'a> Asking<'a> {
 
     /// `tool path… --help`, both streams: some print their help as an error.
     async fn help(&mut self, path: &[String]) -> Result<String, Error> {
+        if self.plan.help == Help::Unasked {
+            return Ok(String::new());
+        }
         self.asked += 1;
         let words = [&self.tool[..], path, &["--help".to_owned()]].concat();
         let ran = exec::run(&self.task(words)).await?;
         Ok(format!("{}\n{}\n", help::plain(&ran.stdout), help::plain(&ran.stderr)))
     }
 
-    /// `tool manifest`, if the help lists a command of that name and says that it prints something.
+    /// `tool manifest`, if the help lists a command of that name whose description begins by saying that it prints.
     async fn manifest(&mut self, top: &str) -> Result<Option<Value>, Error> {
         let prints = |about: &str| {
-            let about = about.to_ascii_lowercase();
-            ["print", "show", "list", "describe"].into_iter().any(|word| about.contains(word))
+            let first = about.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+            [
+                "print",
+                "prints",
+                "show",
+                "shows",
+                "list",
+                "lists",
+                "describe",
+                "describes",
+                "display",
+                "displays",
+            ]
+            .contains(&first.to_ascii_lowercase().as_str())
         };
         let listed =
             commands_of(top, &self.tool).into_iter().any(|c| c.name == "manifest" && prints(&c.about));
@@ -254,11 +273,10 @@ mod tests {
         let safe = safe_commands(&manifest);
         assert_eq!(entry(&manifest, &["deploy".to_owned()]).unwrap()["danger"], "mutating");
         assert!(entry(&manifest, &["counters".to_owned()]).is_none());
-        assert!(is_read_only("status", &safe, &[]));
-        assert!(is_read_only("db counters", &safe, &[]));
-        assert!(!is_read_only("delete-all", &safe, &[]));
-        assert!(!is_read_only("deploy", &safe, &[]));
-        assert!(!is_read_only("frobnicate", &safe, &[]));
-        assert!(is_read_only("frobnicate", &safe, &["frobnicate".to_owned()]));
+        assert!(is_read_only("status", &safe));
+        assert!(is_read_only("db counters", &safe));
+        assert!(!is_read_only("delete-all", &safe));
+        assert!(!is_read_only("deploy", &safe));
+        assert!(!is_read_only("frobnicate", &safe));
     }
 }

@@ -15,6 +15,8 @@ use crate::{Error, words};
 
 /// Into how many steps the usual time of a call is cut to find its effect.
 const STEPS: u32 = 12;
+/// How much finer the steps of the next walk are.
+const FINER: u32 = 4;
 /// How long one look at the count may take while the command is held.
 const LOOK_MAX: Duration = Duration::from_secs(2);
 
@@ -39,7 +41,7 @@ pub(super) async fn drive(
     count: &Count,
     before_help: i64,
 ) -> Result<Seen, Error> {
-    let mut driver = Driver { plan, known, count, intents: Intents::new()? };
+    let mut driver = Driver { plan, known, count, intents: Intents::new()?, near: None };
     let mut seen = Seen { help: (before_help, count.now().await?), ..Seen::default() };
     if seen.help.0 != seen.help.1 {
         // A tool that acts when it is asked for help is not to be called any further.
@@ -52,14 +54,19 @@ pub(super) async fn drive(
         // The dry run has acted, and may have used up the key.
         intent = driver.intents.next();
     }
-    let took = driver.first(&mut seen, &intent, hoped).await?;
+    let mut took = driver.first(&mut seen, &intent, hoped).await?;
+    if let (true, Some(idle)) = (seen.dry_run.is_some() && seen.keyed, idle(&seen)) {
+        intent = driver.intents.next();
+        took = driver.first(&mut seen, &intent, hoped).await?;
+        seen.spent = seen.first.as_ref().is_some_and(|first| first.moved() != 0).then_some(idle);
+    }
     let keyed = if seen.keyed { Keyed::Yes } else { Keyed::No };
     if !seen.first.as_ref().is_some_and(|first| first.answer.exit.is_ok() && first.moved() != 0) {
         return Ok(seen);
     }
     seen.repeat = Some(driver.step(&driver.words(&intent, keyed, For::Real)).await?.0);
     if seen.keyed {
-        seen.other = driver.other(&intent).await?;
+        (seen.other, seen.control) = driver.other(&intent).await?;
     }
     seen.can_be_fresh = seen.keyed || line::has(&plan.command, "{n}");
     if seen.can_be_fresh {
@@ -76,11 +83,18 @@ pub(super) async fn drive(
     Ok(seen)
 }
 
+/// The first call, if it succeeded and did nothing.
+fn idle(seen: &Seen) -> Option<Step> {
+    seen.first.clone().filter(|first| first.answer.exit.is_ok() && first.moved() == 0)
+}
+
 struct Driver<'a> {
     plan: &'a Plan,
     known: &'a Known,
     count: &'a Count,
     intents: Intents,
+    /// When the effect was last met, and how fine the steps are to be from there.
+    near: Option<(Duration, Duration)>,
 }
 
 impl Driver<'_> {
@@ -111,23 +125,27 @@ impl Driver<'_> {
         Ok(ran.took)
     }
 
-    /// The same key with another payload: as the user says, with another number, or with another quantity.
-    async fn other(&mut self, intent: &Intent) -> Result<Option<Step>, Error> {
+    /// The same key with another payload: as the user says, with another number, or with another quantity. Then that
+    /// payload with a key of its own.
+    async fn other(&mut self, intent: &Intent) -> Result<(Option<Step>, Option<Step>), Error> {
         let command = &self.plan.command;
+        let fresh = self.intents.next();
         let mut changed = intent.clone();
         let base = match &self.plan.other {
             Some(words) => words.clone(),
             None if line::has(command, "{n}") => {
-                changed.n = self.intents.next().n;
+                changed.n = fresh.n;
                 command.clone()
             }
             None => match line::another_quantity(command) {
                 Some(words) => words,
-                None => return Ok(None),
+                None => return Ok((None, None)),
             },
         };
-        let words = self.finish(base, &changed, Keyed::Yes, For::Real);
-        Ok(Some(self.step(&words).await?.0))
+        let misused = self.finish(base.clone(), &changed, Keyed::Yes, For::Real);
+        let other = self.step(&misused).await?.0;
+        let control = self.step(&self.finish(base, &fresh, Keyed::Yes, For::Real)).await?.0;
+        Ok((Some(other), Some(control)))
     }
 
     async fn race(&mut self, keyed: Keyed) -> Result<Race, Error> {
@@ -164,21 +182,30 @@ impl Driver<'_> {
     }
 
     /// Lets the command run in small steps, and counts while it is held between them, until its effect is there. This
-    /// is how a kill finds the gap between an effect and the record of it.
-    async fn walk_to_the_effect(&self, running: &Running, before: i64, took: Duration) {
+    /// is how a kill finds the gap between an effect and the record of it. Where the effect was met, the next walk goes
+    /// in finer steps.
+    async fn walk_to_the_effect(&mut self, running: &Running, before: i64, took: Duration) {
         // A command that is held may hold a lock that counting waits for; then the next step is the better one.
-        let count = Count { timeout: self.count.timeout.min(LOOK_MAX), ..self.count.clone() };
-        let step = (took / STEPS).max(Duration::from_millis(1));
+        let timeout = self.count.timeout.min(LOOK_MAX);
+        let count = Count { timeout, settle: Duration::ZERO, ..self.count.clone() };
+        let (near, step) = self.near.unwrap_or((Duration::ZERO, took / STEPS));
+        let step = step.max(Duration::from_millis(1));
         let deadline = Instant::now() + self.plan.timeout;
+        running.wait_for(near).await;
+        let mut walked = near;
         while !running.has_ended().await && Instant::now() < deadline {
             running.hold();
             let seen = count.now().await.is_ok_and(|now| now != before);
             if seen {
+                self.near = Some((walked.saturating_sub(step * 2), step / FINER));
                 return;
             }
             running.go_on();
             running.wait_for(step).await;
+            walked += step;
         }
+        // It went by unseen: from the beginning again.
+        self.near = None;
     }
 
     async fn step(&self, words: &[String]) -> Result<(Step, Ran), Error> {

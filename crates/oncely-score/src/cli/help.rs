@@ -143,12 +143,20 @@ pub(super) enum Suggests {
 
 /// What the name of a command suggests: its first word, else its last.
 pub(super) fn suggests(name: &str) -> Suggests {
-    let parts: Vec<String> = name.split(['-', '_', ':', '.', ' ']).map(str::to_ascii_lowercase).collect();
+    let mut spaced = String::with_capacity(name.len());
+    for letter in name.chars() {
+        // `deleteOrder` is two words.
+        if letter.is_ascii_uppercase() {
+            spaced.push(' ');
+        }
+        spaced.push(letter.to_ascii_lowercase());
+    }
+    let parts: Vec<&str> = spaced.split(['-', '_', ':', '.', ' ']).filter(|part| !part.is_empty()).collect();
     for part in [parts.first(), parts.last()].into_iter().flatten() {
-        if WRITING.contains(&part.as_str()) {
+        if WRITING.contains(part) {
             return Suggests::Writing;
         }
-        if READING.contains(&part.as_str()) {
+        if READING.contains(part) {
             return Suggests::Reading;
         }
     }
@@ -301,7 +309,7 @@ fn names(list: &str) -> Vec<Listed> {
 }
 
 fn is_name(word: &str) -> bool {
-    let within = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_:".contains(c);
+    let within = |c: char| c.is_ascii_alphanumeric() || "-_:".contains(c);
     word.len() > 1 && word.starts_with(|c: char| c.is_ascii_lowercase()) && word.chars().all(within)
 }
 
@@ -355,6 +363,7 @@ mod tests {
         assert_eq!(suggests("list-orders"), Suggests::Reading);
         assert_eq!(suggests("orders-list"), Suggests::Reading);
         assert_eq!(suggests("create-order"), Suggests::Writing);
+        assert_eq!(suggests("deleteOrder"), Suggests::Writing);
         assert_eq!(suggests("frobnicate"), Suggests::Nothing);
     }
 }

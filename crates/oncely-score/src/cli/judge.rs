@@ -2,6 +2,7 @@
 
 use super::discover::Known;
 use super::seen::{Answer, Killed, Race, Says, Seen, Step};
+use crate::exec::Exit;
 use crate::report::{Finding, Status};
 
 /// How much of what each finding rests on is shown.
@@ -103,6 +104,11 @@ fn dry_run(known: &Known, seen: &Seen) -> Finding {
     let Some(step) = &seen.dry_run else {
         return not_measured("dry_run", &broken_off(seen).unwrap_or_else(|| "it was not run".into()));
     };
+    if let Some(spent) = &seen.spent {
+        let told = format!("the real call after it, with the same key, did nothing: {}", spent.told());
+        return Finding::with_all("dry_run", Status::Fails, vec![step.told(), told])
+            .advise("let the dry run leave the key alone");
+    }
     let status = if step.moved() == 0 && step.answer.exit.is_ok() { Status::Holds } else { Status::Fails };
     // A count that does not see the effect of a real call has not shown that a dry run has none.
     if let (Status::Holds, Some(why)) = (status, broken_off(seen)) {
@@ -117,9 +123,10 @@ fn repeat(seen: &Seen) -> Finding {
         return not_measured("repeat", &broken_off(seen).unwrap_or_else(|| "it was not run".into()))
             .advise("give a command that succeeds, and a --count that sees its effect");
     };
-    let status = match (repeat.moved(), repeat.answer.exit.is_ok()) {
-        (0, true) => Status::Holds,
-        (0, false) => Status::Partly,
+    let status = match (repeat.moved(), repeat.answer.exit) {
+        (0, Exit::Code(0)) => Status::Holds,
+        (0, Exit::Code(_)) => Status::Partly,
+        // A repeat that hangs or crashes is no answer.
         _ => Status::Fails,
     };
     let advice = match status {
@@ -130,7 +137,7 @@ fn repeat(seen: &Seen) -> Finding {
 }
 
 fn effect(seen: &Seen) -> Finding {
-    let steps = [&seen.dry_run, &seen.first, &seen.repeat, &seen.other].into_iter().flatten();
+    let steps = [&seen.dry_run, &seen.first, &seen.repeat, &seen.other, &seen.control].into_iter().flatten();
     let mut answers: Vec<&Answer> = steps.map(|step| &step.answer).collect();
     answers.extend(seen.races.iter().flat_map(|race| &race.answers));
     answers.extend(seen.kills.iter().map(|kill| &kill.retry));
@@ -141,28 +148,57 @@ fn effect(seen: &Seen) -> Finding {
     }
     let whole = answers.iter().filter(|answer| matches!(answer.says, Says::Effect(_))).count();
     let some = answers.iter().filter(|answer| answer.says != Says::Nothing).count();
+    let untrue = untrue(seen);
     let status = match (whole, some) {
+        _ if !untrue.is_empty() => Status::Fails,
         (_, 0) => Status::Fails,
         (whole, _) if whole == total => Status::Holds,
         _ => Status::Partly,
     };
-    Finding::new(
-        "effect",
-        status,
-        format!("{whole} of {total} answers with exit 0 have an `effect`, {some} say anything"),
-    )
-    .advise("answer in JSON with `effect`: created, updated, deleted, noop, would_create, …")
+    let told = format!("{whole} of {total} answers with exit 0 have an `effect`, {some} say anything");
+    let mut evidence = vec![told];
+    evidence.extend(untrue.into_iter().take(SHOWN_MAX).map(|told| format!("untrue: {told}")));
+    Finding::with_all("effect", status, evidence)
+        .advise("answer in JSON with the true `effect`: created, updated, deleted, noop, would_create, …")
+}
+
+/// Answers that say other than what was counted.
+fn untrue(seen: &Seen) -> Vec<String> {
+    let acted = |step: &&Step| step.moved() != 0 && step.answer.says.nothing_happened();
+    let real = [&seen.first, &seen.repeat, &seen.other, &seen.control].into_iter().flatten();
+    let mut untrue: Vec<String> = real.filter(acted).map(Step::told).collect();
+    untrue.extend(seen.dry_run.iter().filter(|step| step.answer.says.something_happened()).map(Step::told));
+    let silent_race = |race: &&Race| {
+        let [one, two] = &race.answers;
+        race.after != race.before && one.says.nothing_happened() && two.says.nothing_happened()
+    };
+    untrue.extend(seen.races.iter().filter(silent_race).map(told_race));
+    let silent_retry = |kill: &&Killed| kill.after != kill.between && kill.retry.says.nothing_happened();
+    untrue.extend(seen.kills.iter().filter(silent_retry).map(told_kill));
+    untrue
+}
+
+fn told_race(race: &Race) -> String {
+    let [one, two] = &race.answers;
+    format!("two at once: {} and {}, count {} -> {}", one.told(), two.told(), race.before, race.after)
+}
+
+fn told_kill(kill: &Killed) -> String {
+    let Killed { moment, before, between, retry, after, .. } = kill;
+    format!("killed {moment}: count {before} -> {between}; retry: {}, count {after}", retry.told())
 }
 
 fn replay_told(seen: &Seen) -> Finding {
-    let Some(repeat) = &seen.repeat else {
+    let (Some(first), Some(repeat)) = (&seen.first, &seen.repeat) else {
         return not_measured("replay_told", &broken_off(seen).unwrap_or_else(|| "it was not run".into()));
     };
     let told =
         repeat.answer.says == Says::Effect("noop".into()) || repeat.answer.says == Says::Changed(false);
-    let status = if told && repeat.answer.exit.is_ok() { Status::Holds } else { Status::Fails };
-    Finding::new("replay_told", status, repeat.told())
-        .advise("answer a repeat with exit 0 and `effect` = `noop`")
+    // What is said to every call tells nothing of this one.
+    let constant = first.answer.says == repeat.answer.says;
+    let status = if told && !constant && repeat.answer.exit.is_ok() { Status::Holds } else { Status::Fails };
+    Finding::with_all("replay_told", status, vec![first.told(), repeat.told()])
+        .advise("answer a repeat with exit 0 and `effect` = `noop`, and only a repeat")
 }
 
 fn key(known: &Known, seen: &Seen) -> Finding {
@@ -193,9 +229,17 @@ fn mismatch(seen: &Seen) -> Finding {
         )
         .advise("measure it: give the same command with another payload with --other");
     };
-    let refused = !other.answer.exit.is_ok() && other.moved() == 0;
+    // To hang or to crash is not to refuse.
+    let refused = matches!(other.answer.exit, Exit::Code(1..)) && other.moved() == 0;
     let status = if refused { Status::Holds } else { Status::Fails };
-    Finding::new("mismatch", status, other.told()).advise(
+    let control = seen.control.as_ref().filter(|_| refused);
+    if let Some(control) = control.filter(|control| !control.answer.exit.is_ok() || control.moved() == 0) {
+        let told = format!("the other payload is refused with a new key as well: {}", control.told());
+        return Finding::with_all("mismatch", Status::NotMeasured, vec![other.told(), told])
+            .advise("measure it: give with --other a payload that is good in itself");
+    }
+    let evidence = [Some(other), control].into_iter().flatten().map(Step::told).collect();
+    Finding::with_all("mismatch", status, evidence).advise(
         "keep a fingerprint of the payload beside the key, and refuse a key that comes with another one",
     )
 }
@@ -232,13 +276,10 @@ fn at_once(seen: &Seen) -> Finding {
         return not_fresh("at_once", seen);
     }
     let unit = unit(seen);
-    let told = |race: &Race| {
-        let [one, two] = &race.answers;
-        format!("two at once: {} and {}, count {} -> {}", one.told(), two.told(), race.before, race.after)
-    };
-    let evidence: Vec<String> = seen.races.iter().take(SHOWN_MAX).map(told).collect();
+    let evidence: Vec<String> = seen.races.iter().take(SHOWN_MAX).map(told_race).collect();
     let any_ok = |race: &Race| race.answers.iter().any(|answer| answer.exit.is_ok());
-    let wrong = |race: &Race| race.after - race.before != unit;
+    let answered = |race: &Race| race.answers.iter().all(|answer| matches!(answer.exit, Exit::Code(_)));
+    let wrong = |race: &Race| race.after - race.before != unit || !answered(race);
     let status = if seen.races.is_empty()
         || seen.races.iter().all(|race| !any_ok(race) && race.after == race.before)
     {
@@ -268,7 +309,9 @@ fn killed(seen: &Seen) -> Finding {
     let landed: Vec<&Killed> = seen.kills.iter().filter(|kill| kill.landed).collect();
     let double = |kill: &&Killed| (kill.after - kill.before).abs() > unit.abs();
     let hollow = |kill: &&Killed| kill.retry.exit.is_ok() && kill.after == kill.before;
-    let wrong: Vec<&Killed> = landed.iter().filter(|kill| double(kill) || hollow(kill)).copied().collect();
+    let mute = |kill: &&Killed| !matches!(kill.retry.exit, Exit::Code(_));
+    let wrong: Vec<&Killed> =
+        landed.iter().filter(|kill| double(kill) || hollow(kill) || mute(kill)).copied().collect();
     let late = landed.iter().filter(|kill| kill.between != kill.before).count();
     let mut evidence = vec![format!(
         "{} of {} kills met the command alive, {late} of them after its effect was seen; {} retries went wrong",
@@ -277,23 +320,17 @@ fn killed(seen: &Seen) -> Finding {
         wrong.len()
     )];
     let shown = if wrong.is_empty() { &landed } else { &wrong };
-    evidence.extend(shown.iter().take(SHOWN_MAX).map(|kill| {
-        format!(
-            "killed {}: count {} -> {}; retry: {}, count {}",
-            kill.moment,
-            kill.before,
-            kill.between,
-            kill.retry.told(),
-            kill.after
-        )
-    }));
-    let status = match (landed.is_empty(), wrong.is_empty()) {
-        (true, _) => Status::NotMeasured,
-        (_, true) => Status::Holds,
-        _ => Status::Fails,
+    evidence.extend(shown.iter().take(SHOWN_MAX).map(|kill| told_kill(kill)));
+    let status = match (landed.is_empty(), wrong.is_empty(), late) {
+        (true, ..) => Status::NotMeasured,
+        (_, false, _) => Status::Fails,
+        // Kills that came before the effect do not show what happens after it.
+        (_, true, 0) => Status::Partly,
+        _ => Status::Holds,
     };
     Finding::with_all("killed", status, evidence).advise(match status {
         Status::NotMeasured => "measure it with more --kills: none met the command alive",
+        Status::Partly => "measure it with more --kills: none met the command after its effect",
         _ => "make the key durable before the effect, and answer a retry of what was cut off with `unknown`",
     })
 }
@@ -301,9 +338,13 @@ fn killed(seen: &Seen) -> Finding {
 fn every_command(known: &Known) -> Finding {
     let advice = "give every mutating command both flags; framework-wide is easiest";
     let and_more = if known.more { ", and others were not asked" } else { "" };
+    let reading = match known.reading.is_empty() {
+        true => Vec::new(),
+        false => vec![format!("taken for read-only: {}", known.reading.join(", "))],
+    };
     if known.lacking.is_empty() && !known.more {
         let told = format!("by their help, both flags are there: {}", known.equipped.join(", "));
-        return Finding::new("every_command", Status::Holds, told);
+        return Finding::with_all("every_command", Status::Holds, [vec![told], reading].concat());
     }
     if known.lacking.is_empty() {
         let told = format!("both flags are there: {}{and_more}", known.equipped.join(", "));

@@ -27,6 +27,8 @@ pub struct Plan {
     pub dry_run_flag: Option<String>,
     /// The same command with another payload; worked out where it is `None`.
     pub other: Option<Vec<String>>,
+    /// Whether the tool is asked for help.
+    pub help: Help,
     /// Commands that are known to change nothing.
     pub read_only: Vec<String>,
     /// Counts effects.
@@ -41,6 +43,15 @@ pub struct Plan {
     pub timeout: Duration,
     /// Where it runs; `None` for here.
     pub directory: Option<PathBuf>,
+}
+
+/// Whether the tool is asked for help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Help {
+    /// It is: `tool --help`.
+    Asked,
+    /// It is not: a tool that does not know `--help` might act.
+    Unasked,
 }
 
 /// Measures a command.

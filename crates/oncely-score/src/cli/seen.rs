@@ -16,12 +16,16 @@ pub(super) struct Seen {
     pub(super) key_refused: Option<Step>,
     /// The first call.
     pub(super) first: Option<Step>,
+    /// A first call that did nothing, where the same with another key did: the dry run had used up the key.
+    pub(super) spent: Option<Step>,
     /// Whether the first call had a key.
     pub(super) keyed: bool,
     /// The same again.
     pub(super) repeat: Option<Step>,
     /// The same key with another payload.
     pub(super) other: Option<Step>,
+    /// The other payload with a key of its own: only if that is good was the key the reason of a refusal.
+    pub(super) control: Option<Step>,
     /// Two at once.
     pub(super) races: Vec<Race>,
     /// Kills with their retries.
@@ -103,6 +107,22 @@ pub(super) enum Says {
     Changed(bool),
     /// Nothing that a program can read.
     Nothing,
+}
+
+impl Says {
+    /// Whether it says that nothing was changed.
+    pub(super) fn nothing_happened(&self) -> bool {
+        match self {
+            Self::Effect(effect) => effect == "noop" || effect.starts_with("would_"),
+            Self::Changed(changed) => !changed,
+            Self::Nothing => false,
+        }
+    }
+
+    /// Whether it says that something was changed.
+    pub(super) fn something_happened(&self) -> bool {
+        matches!(self, Self::Effect(_)) && !self.nothing_happened()
+    }
 }
 
 impl Answer {

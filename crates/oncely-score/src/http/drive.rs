@@ -33,6 +33,8 @@ pub(super) struct Seen {
     pub(super) repeat: Option<Step>,
     /// The same key with another payload.
     pub(super) other: Option<Step>,
+    /// The other payload with a key of its own: only if that is good was the key the reason of a refusal.
+    pub(super) control: Option<Step>,
     /// Two at once.
     pub(super) races: Vec<Race>,
     /// Without a key.
@@ -52,13 +54,20 @@ pub(super) async fn drive(plan: &Plan, client: &Client) -> Result<Seen, Error> {
     let before = driver.count().await?;
     let answer = client.send(&plan.request.filled(&intent), &driver.key(&intent)).await?;
     let first = Step { answer, moved: moved(before, driver.count().await?) };
-    let mut seen =
-        Seen { first, repeat: None, other: None, races: Vec::new(), missing: None, malformed: Vec::new() };
+    let mut seen = Seen {
+        first,
+        repeat: None,
+        other: None,
+        control: None,
+        races: Vec::new(),
+        missing: None,
+        malformed: Vec::new(),
+    };
     if !(200..300).contains(&seen.first.answer.status) || seen.first.moved == Some(0) {
         return Ok(seen);
     }
     seen.repeat = Some(driver.step(&intent, &driver.key(&intent)).await?);
-    seen.other = driver.other(&intent).await?;
+    (seen.other, seen.control) = driver.other(&intent).await?;
     for _ in 0..plan.races {
         let race = driver.race().await?;
         seen.races.push(race);
@@ -95,22 +104,28 @@ impl Driver<'_> {
     }
 
     async fn step(&self, intent: &Intent, keys: &[Vec<u8>]) -> Result<Step, Error> {
+        self.counted(&self.plan.request.filled(intent), keys).await
+    }
+
+    async fn counted(&self, request: &Request, keys: &[Vec<u8>]) -> Result<Step, Error> {
         let before = self.count().await?;
-        let answer = self.send(&self.plan.request.filled(intent), keys).await;
+        let answer = self.send(request, keys).await;
         Ok(Step { answer, moved: moved(before, self.count().await?) })
     }
 
-    async fn other(&mut self, intent: &Intent) -> Result<Option<Step>, Error> {
+    /// The same key with another payload, and then that payload with a key of its own.
+    async fn other(&mut self, intent: &Intent) -> Result<(Option<Step>, Option<Step>), Error> {
         let request = &self.plan.request;
+        let fresh = self.intents.next();
         let other = match &self.plan.other {
             Some(other) => Some(other.filled(intent)),
-            None if request.has_number() => Some(request.filled(&self.intents.next())),
+            None if request.has_number() => Some(request.filled(&fresh)),
             None => request.another_quantity(),
         };
-        let Some(other) = other else { return Ok(None) };
-        let before = self.count().await?;
-        let answer = self.send(&other, &self.key(intent)).await;
-        Ok(Some(Step { answer, moved: moved(before, self.count().await?) }))
+        let Some(other) = other else { return Ok((None, None)) };
+        let misused = self.counted(&other, &self.key(intent)).await?;
+        let control = self.counted(&other, &self.key(&fresh)).await?;
+        Ok((Some(misused), Some(control)))
     }
 
     async fn race(&mut self) -> Result<Race, Error> {

@@ -49,7 +49,11 @@ pub(super) fn notes_of_options(options: &Answer, key_header: &str) -> Vec<String
 pub(super) fn notes(seen: &Seen) -> Vec<String> {
     match seen.first.moved {
         Some(_) => Vec::new(),
-        None => vec!["effects were judged by comparing answers; --count CMD counts them".to_owned()],
+        None => vec![
+            "nothing was counted: effects were judged by comparing answers, which is enough for 2 at most; --count CMD \
+             counts them"
+                .to_owned(),
+        ],
     }
 }
 
@@ -140,7 +144,8 @@ fn same_answer(seen: &Seen) -> Finding {
 fn refused(step: &Step, wanted: u16) -> Status {
     match step.answer.status {
         _ if step.moved.is_some_and(|moved| moved != 0) => Status::Fails,
-        status if status == wanted => Status::Holds,
+        // Without a count, nobody has seen that nothing happened.
+        status if status == wanted && step.moved.is_some() => Status::Holds,
         400..500 => Status::Partly,
         _ => Status::Fails,
     }
@@ -152,6 +157,12 @@ fn mismatch(dialect: Dialect, seen: &Seen) -> Finding {
             .advise("measure it: put {n} into the request, or a second request after ### into the file");
     };
     let wanted = dialect.mismatch();
+    let good = |control: &Step| (200..300).contains(&control.answer.status) && control.moved != Some(0);
+    if let Some(control) = seen.control.as_ref().filter(|control| !good(control)) {
+        let told = format!("the other payload is refused with a new key as well: {}", told(control));
+        return Finding::new("mismatch", Status::NotMeasured, told)
+            .advise("measure it: give after ### a payload that is good in itself");
+    }
     Finding::new("mismatch", refused(other, wanted), format!("{}; wanted {wanted}", told(other))).advise(
         format!("keep a fingerprint of the payload beside the key, and refuse another one with {wanted}"),
     )
@@ -159,11 +170,14 @@ fn mismatch(dialect: Dialect, seen: &Seen) -> Finding {
 
 fn at_once(seen: &Seen) -> Finding {
     let unit = seen.first.moved;
+    let telling = answers_tell_intents_apart(seen);
     let ok = |answer: &Answer| answer.status == seen.first.answer.status;
     let one = |race: &Race| -> Status {
         let [a, b] = &race.answers;
         let counted = race.moved.is_none() || race.moved == unit;
         let pair = match (ok(a), ok(b)) {
+            // Where all answers are alike, two equal ones do not show that there was one effect.
+            (true, true) if a.body == b.body && race.moved.is_none() && !telling => Status::NotMeasured,
             (true, true) if a.body == b.body => Status::Holds,
             // Two successes with different bodies: two results, whatever was counted.
             (true, true) => Status::Fails,
@@ -173,10 +187,14 @@ fn at_once(seen: &Seen) -> Finding {
             }
             (false, false) => Status::Fails,
         };
-        if counted { pair } else { Status::Fails }
+        match (counted, pair) {
+            (false, _) => Status::Fails,
+            (true, Status::Holds) if race.moved.is_none() => Status::Partly,
+            (true, pair) => pair,
+        }
     };
     let statuses: Vec<Status> = seen.races.iter().map(one).collect();
-    let status = [Status::Fails, Status::Partly, Status::Holds]
+    let status = [Status::Fails, Status::NotMeasured, Status::Partly, Status::Holds]
         .into_iter()
         .find(|wanted| statuses.contains(wanted))
         .unwrap_or(Status::NotMeasured);

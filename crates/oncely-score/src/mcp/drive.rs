@@ -48,6 +48,11 @@ pub(super) async fn drive(plan: &Plan) -> Result<Seen, Error> {
 async fn converse(plan: &Plan, client: &mut Client, sandbox: &str) -> Result<Seen, Error> {
     let listed = client.tools().await?;
     let tools: Vec<Tool> = listed.iter().filter_map(Tool::read).collect();
+    if tools.is_empty() {
+        return Err(Error::measuring(
+            "the server lists no tools that have a name, so there is nothing to measure",
+        ));
+    }
     let mut called = Vec::new();
     if plan.effects == Effects::Allowed && !plan.calls.is_empty() {
         if let Some(count) = &plan.count {
@@ -94,6 +99,9 @@ async fn state(plan: &Plan) -> Result<State, Error> {
 
 fn outcome(reply: Reply) -> Result<(), String> {
     let result = reply.map_err(|message| clip(&message))?;
+    if result["resultType"] == "input_required" {
+        return Err("asks for input, and was not run".to_owned());
+    }
     if result["isError"] == true {
         return Err(clip(result["content"][0]["text"].as_str().unwrap_or("an error without a text")));
     }

@@ -35,40 +35,37 @@ pub const CLI: Rubric = Rubric {
         criterion(
             "effect",
             "answers say what changed",
-            "every answer with exit 0 is a JSON object with a string `effect`; partly, if some are, or have a boolean \
-             `changed`",
+            "every answer with exit 0 is a JSON object with a string `effect`, and none says other than what was counted; partly, if some are, or have a boolean `changed`",
         ),
         criterion(
             "replay_told",
             "a repeat says that it is one",
-            "the repeat exits 0 and answers `effect` = `noop`, or `changed` = false",
+            "the repeat exits 0 and answers `effect` = `noop`, or `changed` = false, and the first call did not",
         ),
         criterion(
             "key",
             "a key can be given",
-            "the help names a key flag, and a call with it has its effect",
+            "the help or the manifest names a key flag (or the user does), and a call with it has its effect",
         ),
         criterion(
             "mismatch",
             "a key reused for something else is refused",
-            "the same key with another payload exits with another code than 0 and the count stays",
+            "the same key with another payload exits with a code other than 0 and the count stays, while that payload with a key of its own succeeds",
         ),
         criterion(
             "at_once",
             "two at once have one effect",
-            "of two calls started together with one new key, one at least exits 0, and the count moves as by one call, in \
-             every race",
+            "of two calls started together with one new key, both end by themselves, one at least with exit 0, and the count moves as by one call, in every race",
         ),
         criterion(
             "killed",
             "a retry after a kill has no second effect",
-            "after `kill -9` at different moments and a retry with the same key, the count has never moved by more than \
-             one call, and no retry exits 0 without any effect",
+            "after `kill -9` at different moments and a retry with the same key, the count has never moved by more than one call, and no retry hangs, crashes, or exits 0 without any effect; partly, if no kill came after the effect could be seen",
         ),
         criterion(
             "every_command",
             "every mutating command has both flags",
-            "the help of every command that is not known to be read-only names a key flag and a dry-run flag",
+            "the help of every command that is not taken for read-only names a key flag and a dry-run flag",
         ),
     ],
     rules: &[
@@ -110,24 +107,22 @@ pub const HTTP: Rubric = Rubric {
         criterion(
             "mismatch",
             "a key reused for something else is refused",
-            "the same key with another payload has no effect and gets the dialect's status; partly, with another 4xx",
+            "the same key with another payload has no effect and gets the dialect's status, while that payload with a key of its own succeeds; partly, with another 4xx, or if nothing was counted",
         ),
         criterion(
             "at_once",
             "two at once have one effect",
-            "of two requests sent together with one new key, one is executed, and the other gets 409 or the same answer, \
-             in every race; partly, if the other gets another error",
+            "of two requests sent together with one new key, one is executed, and the other gets 409 or the same answer, in every race; partly, if the other gets another error, or if nothing was counted",
         ),
         criterion(
             "missing_key",
             "a request without a key is refused",
-            "it has no effect and gets 400; partly, with another 4xx (the stripe dialect lets the key be optional)",
+            "it has no effect and gets 400; partly, with another 4xx, or if nothing was counted (the stripe dialect lets the key be optional)",
         ),
         criterion(
             "malformed_key",
             "malformed keys are refused",
-            "an empty key, one of 256 characters, one outside ASCII, one with a blank inside and two keys at once have no \
-             effect and get 400; partly, with another 4xx (stripe: the long one)",
+            "an empty key, one of 256 characters, one outside ASCII, one with a blank inside and two keys at once have no effect and get 400; partly, with another 4xx, or if nothing was counted (stripe: the long one)",
         ),
         criterion(
             "replay_told",

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use oncely_score::cli::{Plan, measure};
+use oncely_score::cli::{Help, Plan, measure};
 use oncely_score::rubric::CLI;
 use oncely_score::{limits, split};
 
@@ -34,6 +34,9 @@ pub(super) struct CliArgs {
     /// A command of the tool that changes nothing, though its name does not say so; may be repeated
     #[arg(long, value_name = "NAME")]
     read_only: Vec<String>,
+    /// Do not ask the tool for help: one that does not know --help might act. Flags have to be named then
+    #[arg(long)]
+    no_help: bool,
     /// How many words name the tool itself, as 2 in `python tool.py` [default: 1, or 2 after an interpreter]
     #[arg(long, value_name = "N")]
     tool_words: Option<usize>,
@@ -60,6 +63,7 @@ pub(super) async fn run(global: &Global, args: CliArgs) -> Result<ExitCode, Fail
         key_flag: args.key_flag,
         dry_run_flag: args.dry_run_flag,
         other,
+        help: if args.no_help { Help::Unasked } else { Help::Asked },
         read_only: args.read_only,
         races: args.races,
         kills: args.kills,

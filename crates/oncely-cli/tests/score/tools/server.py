@@ -22,6 +22,8 @@ def tool(name, annotations, key=None):
 tools = [tool("show", READ), tool("put", PUT), tool("add", ADD, KEY)]
 if mode == "bare":
     tools = [tool("show", None), tool("put", None), tool("add", None)]
+if mode == "empty":
+    tools = [{"description": "nameless"}]
 if mode == "half":
     tools[2].pop("annotations")
 if mode == "keyless":

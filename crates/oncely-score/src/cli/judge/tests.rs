@@ -33,11 +33,13 @@ fn good() -> Seen {
     Seen {
         help: (0, 0),
         dry_run: step(0, "would_create", 0, 0),
+        spent: None,
         key_refused: None,
         first: step(0, "created", 0, 1),
         keyed: true,
         repeat: step(0, "noop", 1, 1),
         other: step(6, "", 1, 1),
+        control: step(0, "created", 1, 2),
         races: vec![Race { answers: [answer(0, "created"), answer(15, "")], before: 1, after: 2 }],
         kills: vec![kill(2, 3, answer(16, ""), 3)],
         can_be_fresh: true,
@@ -58,7 +60,15 @@ fn a_good_tool_has_all_rows_and_three() {
 #[test]
 fn each_fault_is_found_in_its_own_row() {
     type Fault = (&'static str, Status, fn(&mut Seen));
-    let faults: [Fault; 13] = [
+    let faults: [Fault; 21] = [
+        ("effect", Status::Fails, |s| s.first = step(0, "noop", 0, 1)),
+        ("effect", Status::Fails, |s| s.dry_run = step(0, "created", 0, 0)),
+        ("replay_told", Status::Fails, |s| s.first = step(0, "noop", 0, 1)),
+        ("mismatch", Status::NotMeasured, |s| s.control = step(2, "", 1, 1)),
+        ("mismatch", Status::Fails, |s| s.other.as_mut().unwrap().answer.exit = Exit::TimedOut),
+        ("at_once", Status::Fails, |s| s.races[0].answers[1].exit = Exit::Signal(6)),
+        ("killed", Status::Partly, |s| s.kills[0] = kill(2, 2, answer(0, "created"), 3)),
+        ("dry_run", Status::Fails, |s| s.spent = step(0, "noop", 0, 0)),
         ("dry_run", Status::Fails, |s| s.dry_run = step(0, "would_create", 0, 1)),
         ("dry_run", Status::Fails, |s| s.dry_run = step(2, "", 0, 0)),
         ("repeat", Status::Fails, |s| s.repeat = step(0, "noop", 1, 2)),
