@@ -242,7 +242,7 @@ impl Campaign<'_> {
     /// processes takes longer than a call, and on a busy machine much longer.
     fn await_the_moment(&self, client: Pid, rng: &mut Rng) {
         let mut span_us = self.call_us.load(Ordering::Relaxed) * 6 / 5;
-        if rng.percent(50) {
+        if rng.chance(500) {
             let patience = Instant::now() + Duration::from_secs(5);
             while self.chain(client).last().is_none_or(|(who, _)| *who != Victim::Server)
                 && Instant::now() < patience
