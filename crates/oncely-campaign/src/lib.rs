@@ -9,7 +9,6 @@
 //! - [`syscalls`]: one run, killed or failed at each of its system calls in turn.
 //! - [`cuts`]: power cuts under many writers, on the mounts of [`mounts`].
 //! - [`clock`]: one run whose wall clock is somewhere else.
-//! - [`rng`]: random numbers from a printed seed.
 //!
 //! Every driver is used twice: bounded by the tests, and at length by the `campaign` binary.
 
