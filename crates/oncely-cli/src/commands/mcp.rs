@@ -74,7 +74,7 @@ pub struct McpArgs {
     /// Let clients of other machines connect
     #[arg(long, requires = "listen")]
     allow_remote: bool,
-    /// Let web pages of this origin connect, such as https://app.example; may be repeated
+    /// Let web pages of this origin (its scheme and host) connect; may be repeated
     #[arg(long, value_name = "ORIGIN", requires = "listen")]
     allow_origin: Vec<String>,
     /// Let clients connect that know us by this name; may be repeated

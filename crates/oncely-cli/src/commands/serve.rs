@@ -29,7 +29,7 @@ use crate::output;
 ///
 /// Without a configuration: oncely serve --listen 127.0.0.1:7300 --upstream http://127.0.0.1:9000
 ///
-/// Routes, tenants, providers and limits are in [server] and [[route]] of oncely.toml; see docs/serve.md. SIGTERM and
+/// Routes, tenants, providers and limits are in the tables `server` and `route` of oncely.toml; see docs/serve.md. SIGTERM and
 /// SIGINT stop it: no more connections are accepted, and running requests are waited for.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
