@@ -9,6 +9,8 @@ use oncely_core::{
 };
 
 const HOUR_MS: u64 = 3_600_000;
+const FIRST: AttemptToken = AttemptToken([1; 16]);
+const NEXT: AttemptToken = AttemptToken([2; 16]);
 
 struct Setup {
     name: IntentName,
@@ -32,12 +34,12 @@ impl Setup {
         Self { name, policy, owner: Owner::default() }
     }
 
-    fn begin(&self, steady_since: Millis) -> Input<'_> {
+    fn begin(&self, token: AttemptToken, steady_since: Millis) -> Input<'_> {
         Input::Begin(Begin {
             intent: self.name.intent_id(),
             name: &self.name,
             fingerprint: Fingerprint::of_json(b"1").unwrap(),
-            token: AttemptToken([1; 16]),
+            token,
             owner: &self.owner,
             liveness: Liveness::Lost,
             policy: &self.policy,
@@ -52,7 +54,7 @@ impl Setup {
             Write::Put(draft) => draft.stamped(self.name.intent_id(), Version(1), at),
             other => panic!("{other:?}"),
         };
-        let running = stamp(step(None, &self.begin(Millis(0)), at).write);
+        let running = stamp(step(None, &self.begin(FIRST, Millis(0)), at).write);
         let outcome = Outcome::unknown("?");
         stamp(step(Some(&running), &Input::Complete { token: running.body.token, outcome }, at).write)
     }
@@ -63,7 +65,7 @@ fn a_key_that_was_sent_before_the_clocks_last_gap_protects_nothing() {
     let setup = Setup::new();
     let (sent, now) = (Millis(1_000), Millis(2_000));
     let record = setup.in_doubt(sent);
-    let decide = |steady_since| step(Some(&record), &setup.begin(steady_since), now).decision;
+    let decide = |steady_since| step(Some(&record), &setup.begin(NEXT, steady_since), now).decision;
     assert!(matches!(decide(Millis(0)), Decision::Execute(_)));
     assert!(matches!(decide(sent), Decision::Execute(_)));
     // The machine was restarted since: how long ago it was sent is the wall clock's word only.
@@ -74,7 +76,7 @@ fn a_key_that_was_sent_before_the_clocks_last_gap_protects_nothing() {
 fn a_key_protects_only_for_as_long_as_the_downstream_remembers_it() {
     let setup = Setup::new();
     let record = setup.in_doubt(Millis(0));
-    let decide = |now| step(Some(&record), &setup.begin(Millis(0)), now).decision;
+    let decide = |now| step(Some(&record), &setup.begin(NEXT, Millis(0)), now).decision;
     assert!(matches!(decide(Millis(24 * HOUR_MS - 1)), Decision::Execute(_)));
     assert_eq!(decide(Millis(24 * HOUR_MS)), Decision::Halt(HaltReason::DownstreamForgot));
 }
