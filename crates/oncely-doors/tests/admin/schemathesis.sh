@@ -2,7 +2,7 @@
 # Drives the admin API of a real `oncely serve` on a throw-away ledger with everything that its OpenAPI document allows,
 # and much that it does not. Started by ./test; needs the path of schemathesis and of oncely.
 #
-#   schemathesis.sh SCHEMATHESIS ONCELY [EXAMPLES]
+#   [SEED=N] schemathesis.sh SCHEMATHESIS ONCELY [EXAMPLES]
 set -euo pipefail
 schemathesis=$1 oncely=$2 examples=${3:-25}
 home=$(mktemp -d)
@@ -25,5 +25,6 @@ address=$(printf '%s' "$line" | sed -E 's/.*"admin":"([^"]*)".*/\1/')
 # The audit log as it grows has no end, so its stream is tested in Rust.
 "$schemathesis" run "$address/openapi.json" --url "$address" \
   -H "Authorization: Bearer $ONCELY_ADMIN_TOKEN" --exclude-path /v1/events/stream \
-  --checks all --max-examples "$examples" --continue-on-failure --workers 1
+  --checks all --max-examples "$examples" --continue-on-failure --workers 1 \
+  --seed "${SEED:-20261116}"
 kill -0 "$server" # it lives, whatever was sent
