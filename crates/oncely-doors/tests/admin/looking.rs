@@ -163,7 +163,10 @@ async fn a_purge_says_what_it_dropped() {
     let tokens = oncely_doors::admin::Tokens::none();
     let rules = oncely_doors::redact::Redaction::default();
     let server = Server::start_with(ledger(directory.path()).await, policy, tokens, rules).await;
-    let claim = server.run("t", "k").await;
+    // One attempt in 64 tidies up after itself, chosen by its token; this one does not.
+    let token = "01".repeat(16);
+    let call = json!({ "tool": "t", "key": "k", "token": token, "wait_for_ms": 0 });
+    let claim = server.post("/v1/begin", call).await.expect(201);
     server.end(&claim, "succeeded").await;
     let purged = server.post("/v1/purge", json!({})).await.expect(200);
     assert_eq!((&purged["records_removed"], &purged["more"]), (&json!(1), &json!(false)), "{purged}");
