@@ -6,6 +6,7 @@
 //! - [`programs`]: where the binaries under test are; [`ledger`]: what a ledger says through its command line.
 //! - [`kills`]: many processes on one ledger, killed at random moments.
 //! - [`mcp_kills`]: MCP clients, proxies and servers, killed at random moments.
+//! - `judge`: what a key is judged by after either.
 //! - [`syscalls`]: one run, killed or failed at each of its system calls in turn.
 //! - [`cuts`]: power cuts under many writers, on the mounts of [`mounts`].
 //! - [`clock`]: one run whose wall clock is somewhere else.
@@ -14,6 +15,7 @@
 
 pub mod clock;
 pub mod cuts;
+mod judge;
 pub mod kills;
 pub mod ledger;
 pub mod mcp_kills;

@@ -2,10 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Campaign, Report, Told, locked, mode_of};
+use super::{Campaign, Report, locked, mode_of};
 use crate::Checked;
-use crate::ledger::States;
-use crate::outside::Counts;
+use crate::judge::{Heard, Judged};
 
 /// At most this many acknowledged results are replayed once more at the end.
 const COMPARED_MAX: usize = 2_000;
@@ -17,46 +16,21 @@ impl Campaign<'_> {
         let states = self.runner.states()?;
         let told = locked(&self.told).clone();
         let mut report = Report { keys: told.len() as u64, ..Report::default() };
+        let mut judged = Judged::default();
         for (key, told) in &told {
-            self.judge_key(key, told, &counts, &states, &mut report);
+            let heard = Heard { succeeded: told.succeeded.is_some(), unknown: told.unknown };
+            judged.key(key, mode_of(key), heard, &counts, &states);
         }
+        report.broken.append(&mut judged.broken);
+        report.double_effects = judged.double_effects;
+        report.in_doubt = judged.in_doubt;
+        report.in_doubt_with_effect = judged.in_doubt_with_effect;
         report.compared = self.compare()?;
         report.runs = self.runs.load(Ordering::Relaxed);
         report.kills = locked(&self.phases).clone();
         report.effects = counts.values().sum();
         report.broken.append(&mut locked(&self.broken));
         Ok(report)
-    }
-
-    fn judge_key(&self, key: &str, told: &Told, counts: &Counts, states: &States, report: &mut Report) {
-        let counted = counts.get(key).copied().unwrap_or(0);
-        let state = states.get(key).map_or("absent", String::as_str);
-        let mut broken = |what: &str| {
-            report.broken.push(format!("{key} ({}): {what}; {counted} effects, {state}", mode_of(key)))
-        };
-        if counted > 1 {
-            broken("the effect took place more than once");
-            report.double_effects += 1;
-        }
-        if counted > 0 && !matches!(state, "succeeded" | "in_doubt") {
-            broken("an effect took place and the ledger does not say that it may have");
-        }
-        if !matches!(state, "succeeded" | "rejected" | "in_doubt") {
-            broken("every key was retried to the end, so there must be an end or a doubt");
-        }
-        if told.succeeded.is_some() && (state != "succeeded" || counted == 0) {
-            broken("a success was acknowledged and is not there");
-        }
-        if told.unknown && state != "in_doubt" {
-            broken("a doubt has settled itself");
-        }
-        if state == "succeeded" && counted == 0 {
-            broken("a success without an effect");
-        }
-        if state == "in_doubt" {
-            report.in_doubt += 1;
-            report.in_doubt_with_effect += counted.min(1);
-        }
     }
 
     /// Asks once more for results that were acknowledged: they must come back byte for byte, and run nothing.

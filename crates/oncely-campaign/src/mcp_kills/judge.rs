@@ -2,10 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Between, Campaign, Report, Told, locked, mode_of};
+use super::{Between, Campaign, Report, locked, mode_of};
 use crate::Checked;
-use crate::ledger::States;
-use crate::outside::Counts;
+use crate::judge::{Heard, Judged};
 
 /// At most this many acknowledged results are replayed once more at the end.
 const COMPARED_MAX: usize = 60;
@@ -19,9 +18,15 @@ impl Campaign<'_> {
         match self.plan.between {
             Between::Oncely | Between::Listening => {
                 let states = self.runner.states()?;
+                let mut judged = Judged::default();
                 for (key, told) in &told {
-                    judge_key(key, told, &counts, &states, &mut report);
+                    let heard = Heard { succeeded: told.succeeded.is_some(), unknown: told.unknown };
+                    judged.key(key, mode_of(key), heard, &counts, &states);
                 }
+                report.broken.append(&mut judged.broken);
+                report.double_effects = judged.double_effects;
+                report.in_doubt = judged.in_doubt;
+                report.in_doubt_with_effect = judged.in_doubt_with_effect;
                 report.compared = self.compare()?;
             }
             // There is no ledger that could say anything.
@@ -52,36 +57,5 @@ impl Campaign<'_> {
             compared += 1;
         }
         Ok(compared)
-    }
-}
-
-fn judge_key(key: &str, told: &Told, counts: &Counts, states: &States, report: &mut Report) {
-    let counted = counts.get(key).copied().unwrap_or(0);
-    let state = states.get(key).map_or("absent", String::as_str);
-    let mut broken = |what: &str| {
-        report.broken.push(format!("{key} ({}): {what}; {counted} effects, {state}", mode_of(key)));
-    };
-    if counted > 1 {
-        broken("the effect took place more than once");
-        report.double_effects += 1;
-    }
-    if counted > 0 && !matches!(state, "succeeded" | "in_doubt") {
-        broken("an effect took place and the ledger does not say that it may have");
-    }
-    if !matches!(state, "succeeded" | "rejected" | "in_doubt") {
-        broken("every key was retried to the end, so there must be an end or a doubt");
-    }
-    if told.succeeded.is_some() && (state != "succeeded" || counted == 0) {
-        broken("a success was acknowledged and is not there");
-    }
-    if told.unknown && state != "in_doubt" {
-        broken("a doubt has settled itself");
-    }
-    if state == "succeeded" && counted == 0 {
-        broken("a success without an effect");
-    }
-    if state == "in_doubt" {
-        report.in_doubt += 1;
-        report.in_doubt_with_effect += counted.min(1);
     }
 }
