@@ -57,8 +57,10 @@ def effect(text):
 
 def seen(text):
     if SEEN:
-        with open(SEEN, "a") as out:
-            out.write(text if text.endswith("\n") else text + "\n")
+        # One write: several threads and processes share the file.
+        fd = os.open(SEEN, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        os.write(fd, (text if text.endswith("\n") else text + "\n").encode())
+        os.close(fd)
 
 
 def wait_for(flag):

@@ -53,9 +53,10 @@ def main(answer, seen):
 
         def do_POST(self):
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            seen(body.decode())
             noted = {k.lower(): v for k, v in self.headers.items()}
-            seen("HEADERS " + json.dumps(noted, sort_keys=True))
+            # In one piece: two requests at once must not come between each other's lines.
+            lines = body.decode().removesuffix("\n")
+            seen(lines + "\nHEADERS " + json.dumps(noted, sort_keys=True))
             if TOKEN and self.headers.get("Authorization") != "Bearer " + TOKEN:
                 return self.reply(401, b"who are you?", "text/plain", WWW_Authenticate='Bearer realm="scripted"')
             message = json.loads(body)
