@@ -1,6 +1,7 @@
 //! Housekeeping: what is past its retention is dropped a little at a time, so that nobody has to remember to do it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use oncely_core::{AttemptToken, PurgeReport, StoreError};
@@ -12,16 +13,19 @@ use crate::engine::Oncely;
 /// One attempt in so many tidies up after itself. Chosen by the attempt's random token, so that short-lived processes
 /// share the work as well as long-lived ones.
 const ONE_IN: u8 = 64;
-/// Steps that such an attempt takes at most: more than the attempts in between have left behind.
-const STEPS: u32 = 8;
+/// Steps that such an attempt takes at most. Together they look at more records than the attempts in between have left
+/// behind, but not at many more: what has piled up is dropped over time, not at the cost of those who call now.
+const STEPS: u32 = 12;
 /// Records that one such step looks at: small, so that calls are not held up.
-const STEP: usize = 20;
+const STEP: usize = 8;
 /// Pause between steps, for the same reason.
 const PAUSE: Duration = Duration::from_millis(5);
-/// What a purge that was asked for takes per step: little where calls go on meanwhile, much where nobody else is there.
-const STEP_BOUNDS: (usize, usize) = (8, 160);
+/// What a purge that was asked for takes per step at most, where nobody else seems to be there.
+const STEP_MAX: usize = 160;
 /// A step that took longer than this met others on its way, or was too large.
 const STEP_WITHIN: Duration = Duration::from_millis(4);
+/// Pause between steps while calls are under way in this process.
+const PAUSE_BESIDE_CALLS: Duration = Duration::from_millis(20);
 
 /// What a purge did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,7 +50,8 @@ impl Oncely {
                 break;
             }
             progress(&total);
-            tokio::time::sleep(pace.after(start.elapsed())).await;
+            let calls = self.inner.open.load(Ordering::Relaxed);
+            tokio::time::sleep(pace.after(start.elapsed(), calls)).await;
         }
         progress(&total);
         Ok(total)
@@ -90,11 +95,15 @@ struct Pace {
 }
 
 impl Pace {
-    /// Sizes the next step by how long the last one took; answers how long to pause. At least two thirds of the time
-    /// belong to others.
-    fn after(&mut self, took: Duration) -> Duration {
-        let (least, most) = STEP_BOUNDS;
-        self.step = if took > STEP_WITHIN { self.step / 2 } else { self.step + STEP }.clamp(least, most);
+    /// Sizes the next step by how long the last one took and how many calls are under way here; answers how long to
+    /// pause. At least two thirds of the time belong to others.
+    fn after(&mut self, took: Duration, calls: usize) -> Duration {
+        if calls > 0 {
+            self.step = STEP;
+            return PAUSE_BESIDE_CALLS.max(took * 2);
+        }
+        // Slow to grow and quick to shrink: calls of other processes show only in how long a step takes.
+        self.step = if took > STEP_WITHIN { self.step / 2 } else { self.step + 2 }.clamp(STEP, STEP_MAX);
         PAUSE.max(took * 2)
     }
 }
@@ -107,16 +116,19 @@ mod tests {
     fn a_purge_makes_way_for_others_and_hurries_when_alone() {
         let mut pace = Pace { step: STEP };
         let quick = Duration::from_millis(1);
-        for _ in 0..20 {
-            assert_eq!(pace.after(quick), PAUSE);
+        for _ in 0..100 {
+            assert_eq!(pace.after(quick, 0), PAUSE);
         }
-        assert_eq!(pace.step, 160);
+        assert_eq!(pace.step, STEP_MAX);
         let slow = Duration::from_millis(30);
-        assert_eq!(pace.after(slow), slow * 2);
-        assert_eq!(pace.step, 80);
+        assert_eq!(pace.after(slow, 0), slow * 2);
+        assert_eq!(pace.step, STEP_MAX / 2);
         for _ in 0..20 {
-            pace.after(slow);
+            pace.after(slow, 0);
         }
-        assert_eq!(pace.step, 8, "never less: a purge gets to its end");
+        assert_eq!(pace.step, STEP, "never less: a purge gets to its end");
+        pace.step = STEP_MAX;
+        assert_eq!(pace.after(quick, 1), PAUSE_BESIDE_CALLS);
+        assert_eq!(pace.step, STEP);
     }
 }
