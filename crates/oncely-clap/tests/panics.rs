@@ -1,9 +1,11 @@
-//! A panic where nothing is changed: an envelope, and an exit code of its own. Alone in its process, because whether a
-//! handler is acting is known per process.
+//! A panic where nothing is changed: an envelope, and an exit code of its own; where a panic aborts, an envelope still.
+//! Alone in its process, because whether a handler is acting is known per process.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::cell::RefCell;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
 
 use clap::Parser;
 use oncely_clap::{Failure, Query, Runner, Surroundings};
@@ -60,4 +62,24 @@ fn a_panic_outside_of_an_attempt_is_an_envelope() {
     assert_eq!(envelope["error"]["code"], "PANICKED");
     assert_eq!(envelope["effect"], "noop");
     assert!(envelope["error"]["message"].as_str().unwrap().contains("it broke"));
+}
+
+/// Built by itself, for a whole program is built to unwind or to abort; without optimisation, which takes half the time.
+#[test]
+fn a_program_that_aborts_on_panic_still_prints_an_envelope() {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let folder = concat!(env!("CARGO_TARGET_TMPDIR"), "/aborting");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--locked", "--example", "fragile", "--manifest-path", manifest])
+        .args(["--target-dir", folder, "--config", "profile.dev.panic='abort'"])
+        .args(["--config", "profile.dev.package.'*'.opt-level=0", "--config", "profile.dev.debug=false"])
+        .status()
+        .unwrap();
+    assert!(built.success());
+    let output = Command::new(format!("{folder}/debug/examples/fragile")).output().unwrap();
+    assert_eq!(output.status.signal(), Some(6), "SIGABRT");
+    let envelope: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(envelope["error"]["code"], "PANICKED");
+    assert_eq!(envelope["effect"], "noop");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("it broke"), "and the usual words");
 }

@@ -6,12 +6,20 @@
 //! - [`admin`]: the admin API.
 //! - [`stats`]: what was called, executed and prevented.
 //! - [`providers`]: how third-party APIs take an idempotency key.
+//!
+//! Without the feature `full` only the envelope, the words and the figures are there: what a program needs that is its
+//! own door.
 
+#[cfg(feature = "full")]
 pub mod admin;
+#[cfg(feature = "full")]
 pub mod command;
 pub mod envelope;
+#[cfg(feature = "full")]
 pub mod gateway;
+#[cfg(feature = "full")]
 pub mod mcp;
+#[cfg(feature = "full")]
 pub mod providers;
 pub mod stats;
 pub mod tell;
