@@ -21,6 +21,7 @@ use super::target::{NoReply, Target};
 use crate::mcp::call::ToolCall;
 use crate::mcp::flight::Flight;
 use crate::mcp::guard::{Caller, Guard};
+use crate::mcp::ids;
 use crate::mcp::json::{self, Members};
 use crate::mcp::link::{Boxed, Client, Link};
 use crate::mcp::listing;
@@ -156,7 +157,7 @@ impl Relay {
             listing::notice(&guard, line);
             let text = std::str::from_utf8(line).ok()?;
             let response =
-                Answer::read(text).filter(|response| response.members.get("id") == Some(id.as_str()))?;
+                Answer::read(text).filter(|response| response.members.get("id").is_some_and(|its| ids::same(its, &id)))?;
             Some(listing::rewritten(&guard, &response, &id, edition))
         };
         rewritten::reply(response, self.limit, rewrite).await

@@ -9,7 +9,7 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Response, StatusCode};
 use tokio::sync::watch;
 
-use super::exchange::{Ended, Exchange, METHOD, NAME, SESSION, VERSION, is_answer, refuses_unseen};
+use super::exchange::{Ended, Exchange, METHOD, NAME, SESSION, VERSION, is_answer, quoted, refuses_unseen};
 use super::headers::{PARAM_PREFIX, as_text, encode};
 use super::messages::Messages;
 use super::target::{NoReply, Target};
@@ -24,8 +24,6 @@ const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
 const NOTE: Duration = Duration::from_secs(10);
 /// How long a server may take to take note of our end.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Most of a reply that is quoted.
-const QUOTE: usize = 500;
 
 /// The link to a server at an address.
 pub struct HttpLink {
@@ -172,9 +170,8 @@ impl HttpLink {
     async fn refused(&self, response: Response<Incoming>, id: Option<&str>) -> Ended {
         let status = response.status();
         let body = Messages::of(response, self.limit).next().await.ok().flatten();
-        let quoted =
-            body.as_deref().map(|body| String::from_utf8_lossy(&body[..body.len().min(QUOTE)]).into_owned());
-        let why = format!("{} answered {status}: {}", self.target.host(), quoted.unwrap_or_default().trim());
+        let quoted = body.as_deref().map(quoted).unwrap_or_default();
+        let why = format!("{} answered {status}: {quoted}", self.target.host());
         if let Some(answer) = body.as_ref().filter(|body| is_answer(body, id)) {
             return Ended::Answered(answer.clone());
         }
@@ -234,8 +231,8 @@ impl Link for HttpLink {
                     let this = this.clone();
                     this.busy.send_modify(|count| *count += 1);
                     tokio::spawn(async move {
-                        // But a server that does not take it must not stop all that follows.
-                        let _ = tokio::time::timeout(NOTE, this.clone().pass_one(line)).await;
+                        // However long it takes: the client decides when it has waited enough.
+                        this.clone().pass_one(line).await;
                         this.busy.send_modify(|count| *count -= 1);
                     });
                     continue;
