@@ -90,7 +90,8 @@ const SEPARATOR: &[u8] = b"\xe2\x80";
 /// the separators of lines and paragraphs, which can only stand within its texts, as escapes.
 pub fn flat(line: &Bytes) -> Bytes {
     let inside = super::frames::content(line);
-    let is_flat = memchr::memchr2(b'\n', b'\r', inside).is_none() && memmem::find(inside, SEPARATOR).is_none();
+    let is_flat =
+        memchr::memchr2(b'\n', b'\r', inside).is_none() && memmem::find(inside, SEPARATOR).is_none();
     if is_flat {
         return line.clone();
     }
@@ -197,13 +198,20 @@ impl<'a> Response<'a> {
     pub fn error(&self) -> Option<(i64, String)> {
         let error = self.members.object("error")?;
         let code = serde_json::from_str(error.get("code")?).unwrap_or(0);
-        Some((code, error.text("message").unwrap_or_default()))
+        Some((code, error.text("message").unwrap_or_default().into_owned()))
+    }
+
+    /// The same answer with another value of a member.
+    pub fn with(&self, name: &str, raw: String) -> Self {
+        let mut members = self.members.clone();
+        members.set(name, raw);
+        Self { members }
     }
 
     /// The same answer under another id.
     pub fn under(&self, id: &str) -> Vec<u8> {
         let mut members = self.members.clone();
-        members.set("id", json::raw_text(id.to_owned()));
+        members.set("id", id.to_owned());
         line(members.render())
     }
 }

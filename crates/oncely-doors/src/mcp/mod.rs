@@ -12,9 +12,11 @@
 //!   on its way.
 //! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server.
 //! - [`stdio`], [`serve`]: a server that we start and a client that started us. [`probe`]: asks a check command.
+//! - [`alert`]: staying awake where messages come thick and fast.
 //! - [`explain`]: asks a server for its tools on behalf of a person.
 //! - [`http`]: servers at an address, and clients that connect. [`name`]: what a server is called.
 
+pub mod alert;
 pub mod call;
 pub mod catalog;
 pub mod classify;

@@ -68,7 +68,9 @@ impl Exchange<'_> {
                     },
                     Ok(None) => {
                         let ended = "the reply ended without an answer";
-                        break odd.as_ref().map_or_else(|| ended.to_owned(), |odd| format!("{ended}; it says: {odd}"));
+                        break odd
+                            .as_ref()
+                            .map_or_else(|| ended.to_owned(), |odd| format!("{ended}; it says: {odd}"));
                     }
                     Err(why) => break why,
                 }

@@ -89,8 +89,8 @@ impl Routes {
         if token.is_some() {
             meta.set("progressToken", json::raw(&self.token_of(number)));
             let mut params = params.clone();
-            params.set("_meta", meta.raw());
-            members.set("params", params.raw());
+            params.set("_meta", meta.render());
+            members.set("params", params.render());
         }
         self.waiting().insert(number, Route { id: request.id.clone(), token, sink });
         (number, message::line(members.render()))
@@ -101,10 +101,11 @@ impl Routes {
         let Ok(Message::Notification { method, members }) = message::read(line) else { return None };
         let params = members.object("params").filter(|_| method == "notifications/cancelled")?;
         let id = params.get("requestId")?;
-        let number = self.waiting().iter().find(|(_, route)| ids::same(&route.id, id)).map(|(number, _)| *number)?;
+        let number =
+            self.waiting().iter().find(|(_, route)| ids::same(&route.id, id)).map(|(number, _)| *number)?;
         let mut params = params.clone();
         params.set("requestId", json::raw(&self.id_of(number)));
-        let params = params.raw();
+        let params = params.render();
         let mut message = members.clone();
         message.set("params", params);
         Some(message::line(message.render()).into())

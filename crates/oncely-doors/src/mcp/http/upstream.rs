@@ -1,5 +1,6 @@
 //! The link to a server at an address, for a client on standard input and output.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -98,10 +99,10 @@ impl HttpLink {
 
     fn about(&self, line: &[u8]) -> About {
         let message: Members<'_> = serde_json::from_slice(line).unwrap_or_default();
-        let method = message.text("method").unwrap_or_default();
+        let method = message.text("method").unwrap_or_default().into_owned();
         let params = message.object("params").unwrap_or_default();
         let mut headers = self.base_headers();
-        let version = params.object("_meta").and_then(|meta| meta.text(VERSION_META));
+        let version = params.object("_meta").and_then(|meta| meta.text(VERSION_META).map(Cow::into_owned));
         if let Some(version) = version.and_then(|version| HeaderValue::from_str(&version).ok()) {
             headers.insert(VERSION, version);
             self.describe(&mut headers, &method, &params);
@@ -163,7 +164,8 @@ impl HttpLink {
     /// Notes which protocol was agreed on.
     fn agree(&self, answer: &[u8]) {
         let members: Members<'_> = serde_json::from_slice(answer).unwrap_or_default();
-        let version = members.object("result").and_then(|result| result.text("protocolVersion"));
+        let result = members.object("result").unwrap_or_default();
+        let version = result.text("protocolVersion");
         self.state().version = version.and_then(|version| HeaderValue::from_str(&version).ok());
     }
 
