@@ -127,12 +127,47 @@ pub async fn run(global: &Global, args: McpArgs, alert: Arc<Alert>) -> Result<Ex
         flush(engine).await;
         return Ok(ExitCode::from(code));
     }
+    if args.name.is_none() {
+        warn_of_namesakes(&guard);
+    }
     let server = Server::start(&args.command, &guard).map_err(|e| not_started(&args.command, &e))?;
     let plan = Plan { max_message, drain: args.drain };
     let code = serve::stdio(guard, plan, server, streams, &mut signals).await;
     flush(engine).await;
     let code = code.map_err(|e| Failure::internal(format!("the server's end could not be awaited: {e}")))?;
     Ok(ExitCode::from(code))
+}
+
+/// Variables that may say which of several equal command lines this is, by the end of a word in their names.
+const TELLING: [&str; 12] = [
+    "KEY", "TOKEN", "SECRET", "PASSWORD", "DSN", "URL", "URI", "DATABASE", "ACCOUNT", "PROFILE", "PROJECT",
+    "TENANT",
+];
+/// Most of them that are named.
+const NAMED_MAX: usize = 3;
+
+/// Says that another entry which differs only in its environment would be taken for this one. What the environment says
+/// cannot be part of the name: a key that is renewed would make it another server, and a call that is in doubt would run
+/// again.
+fn warn_of_namesakes(guard: &Guard) {
+    let tells = |name: &str| {
+        let is_telling = |word: &str| TELLING.iter().any(|end| word.ends_with(end));
+        !name.starts_with("ONCELY_") && name.split('_').any(is_telling)
+    };
+    let mut telling: Vec<String> = std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .filter(|name| tells(name))
+        .collect();
+    telling.sort();
+    telling.truncate(NAMED_MAX);
+    if !telling.is_empty() {
+        say(&format!(
+            "oncely: this server is known as {:?}, whatever its environment says ({}). Another entry with the same \
+             command line and directory would share its records: give each a --name",
+            guard.server(),
+            telling.join(", ")
+        ));
+    }
 }
 
 fn message_limit(args: &McpArgs) -> usize {

@@ -92,6 +92,11 @@ impl Guard {
         &self.settings.engine
     }
 
+    /// The server's name.
+    pub fn server(&self) -> &str {
+        &self.settings.server
+    }
+
     /// What keeps the thread awake.
     pub(super) fn alert(&self) -> &Arc<Alert> {
         &self.settings.alert
