@@ -24,3 +24,5 @@ pub mod started;
 pub mod target;
 pub mod upstream;
 mod views;
+
+pub use views::VIEWS_MAX;

@@ -15,7 +15,7 @@ use super::target::Target;
 use crate::mcp::guard::Guard;
 
 /// Most callers whose view is remembered; of those who come back after that the server is asked again.
-const VIEWS_MAX: usize = 256;
+pub const VIEWS_MAX: usize = 256;
 
 /// The server as one caller sees it.
 pub(super) struct View {
