@@ -3,6 +3,7 @@
 mod append;
 mod bench;
 mod contention;
+mod copying;
 mod echo;
 mod ours;
 mod report;
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
     let done = match words.get(1).map(String::as_str) {
         Some("worker") => worker::main(&words[2..]),
         Some("echo") => echo::serve(),
+        Some("copy") => copying::serve(),
         _ => measure(Args::parse()),
     };
     match done {

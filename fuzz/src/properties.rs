@@ -98,7 +98,12 @@ pub fn stream(bytes: &[u8], cut: usize) {
         assert!(line.len() <= 64);
     }
     let flat = message::flat(&Bytes::copy_from_slice(bytes));
-    assert!(!content(&flat).contains(&b'\n') && flat.len() == bytes.len());
+    assert!(!content(&flat).contains(&b'\n'));
+    // What separates lines for some readers is written as an escape; everything else keeps its length.
+    let separates = |three: &&[u8]| matches!(*three, [0xe2, 0x80, 0xa8 | 0xa9]);
+    assert_eq!(flat.windows(3).filter(separates).count(), 0);
+    let longer = 3 * bytes.windows(3).filter(separates).count();
+    assert_eq!(flat.len(), bytes.len() + longer);
 }
 
 fn events(chunks: &[&[u8]]) -> Vec<oncely_doors::mcp::http::sse::Event> {

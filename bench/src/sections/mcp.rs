@@ -5,7 +5,7 @@ use crate::echo::{self, Client, Tool};
 use crate::ours::{self, Style};
 use crate::report::{Row, Target};
 use crate::stats::{Series, Turns, Unit};
-use crate::{Result, append, progress};
+use crate::{Result, append, copying, progress};
 
 /// Calls in flight where throughput is measured.
 const IN_FLIGHT: usize = 64;
@@ -18,28 +18,41 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
     let oncely =
         bench.oncely.canonicalize().map_err(|e| format!("cannot find {}: {e}", bench.oncely.display()))?;
     let path = bench.fresh();
-    let mut direct = Client::start(echo::command()?)?;
-    let mut guarded = Client::start(echo::guarded(&oncely, &path)?)?;
+    let mut clients = Clients {
+        direct: Client::start(echo::command()?)?,
+        copied: Client::start(copying::command()?)?,
+        guarded: Client::start(echo::guarded(&oncely, &path)?)?,
+    };
     let replayed = bench.keys();
-    prepare(&mut direct, &mut guarded, replayed)?;
+    prepare(&mut clients, replayed)?;
     let mut seen = Seen::default();
     for round in 1..=bench.rounds {
         progress(&format!("MCP calls, round {round} of {}", bench.rounds));
-        seen.push(one_round(bench, &mut direct, &mut guarded, replayed)?);
+        seen.push(one_round(bench, &mut clients, replayed)?);
     }
-    drop(guarded);
+    drop(clients);
     bench.remove(&path)?;
     let mut rows = seen.rows();
     rows.extend(large(bench, &oncely)?);
     let how = format!(
         "One client over stdio, the server answers at once with 1 KiB; calls one after the other except where {IN_FLIGHT} \
-         are in flight. Replays: {REPLAYED} keys in turn. Begin + complete: one caller of the library on a ledger of its own."
+         are in flight. Replays: {REPLAYED} keys in turn. Begin + complete: one caller of the library on a ledger of its own. \
+         A bare proxy: two threads that read and write up to 64 KiB at a time and look at nothing."
     );
     Ok((rows, how))
 }
 
+/// Connections to the same server.
+struct Clients {
+    direct: Client,
+    /// Through a proxy that only copies bytes.
+    copied: Client,
+    /// Through `oncely mcp`.
+    guarded: Client,
+}
+
 /// Makes the calls that are replayed later, and looks at every kind of answer once: figures of errors are worth nothing.
-fn prepare(direct: &mut Client, guarded: &mut Client, replayed: u64) -> Result<()> {
+fn prepare(Clients { direct, copied, guarded }: &mut Clients, replayed: u64) -> Result<()> {
     for number in replayed..replayed + REPLAYED {
         guarded.call(Tool::Write, number)?;
     }
@@ -47,9 +60,11 @@ fn prepare(direct: &mut Client, guarded: &mut Client, replayed: u64) -> Result<(
     if again["result"]["_meta"].get("dev.oncely/replayed").is_none() {
         return Err(format!("this is no replay: {again}").into());
     }
-    let (with, without) = (guarded.call(Tool::Read, 0)?, direct.call(Tool::Read, 0)?);
-    if with["result"] != without["result"] {
-        return Err(format!("a read is not passed through: {with}").into());
+    let without = direct.call(Tool::Read, 0)?;
+    for with in [guarded.call(Tool::Read, 0)?, copied.call(Tool::Read, 0)?] {
+        if with["result"] != without["result"] {
+            return Err(format!("a read is not passed through: {with}").into());
+        }
     }
     Ok(())
 }
@@ -58,6 +73,7 @@ fn prepare(direct: &mut Client, guarded: &mut Client, replayed: u64) -> Result<(
 #[derive(Default)]
 struct Round {
     read_direct: Turns,
+    read_copied: Turns,
     read: Turns,
     replay: Turns,
     write_direct: Turns,
@@ -65,10 +81,12 @@ struct Round {
     pair: Turns,
     append: Turns,
     many_direct: Turns,
+    many_copied: Turns,
     many: Turns,
 }
 
-fn one_round(bench: &mut Bench, direct: &mut Client, guarded: &mut Client, replayed: u64) -> Result<Round> {
+fn one_round(bench: &mut Bench, clients: &mut Clients, replayed: u64) -> Result<Round> {
+    let Clients { direct, copied, guarded } = clients;
     let turn = bench.turn();
     let (mut fresh, mut at) = (bench.keys(), 0);
     let mut next = move || {
@@ -84,6 +102,7 @@ fn one_round(bench: &mut Bench, direct: &mut Client, guarded: &mut Client, repla
     let mut round = Round::default();
     for number in 0..TURNS {
         round.read_direct.push(direct.calls(Tool::Read, 1, turn, &mut next)?);
+        round.read_copied.push(copied.calls(Tool::Read, 1, turn, &mut next)?);
         round.read.push(guarded.calls(Tool::Read, 1, turn, &mut next)?);
         round.replay.push(guarded.calls(Tool::Write, 1, turn, &mut again)?);
         round.write_direct.push(direct.calls(Tool::Write, 1, turn, &mut next)?);
@@ -98,6 +117,7 @@ fn one_round(bench: &mut Bench, direct: &mut Client, guarded: &mut Client, repla
         ))?);
         round.append.push(append::run(&appended, turn)?);
         round.many_direct.push(direct.calls(Tool::Read, IN_FLIGHT, turn, &mut next)?);
+        round.many_copied.push(copied.calls(Tool::Read, IN_FLIGHT, turn, &mut next)?);
         round.many.push(guarded.calls(Tool::Read, IN_FLIGHT, turn, &mut next)?);
     }
     drop(library);
@@ -110,6 +130,7 @@ fn one_round(bench: &mut Bench, direct: &mut Client, guarded: &mut Client, repla
 #[derive(Default)]
 struct Seen {
     read_direct: Series,
+    read_copied: Series,
     read: Series,
     replay: Series,
     write_direct: Series,
@@ -117,12 +138,14 @@ struct Seen {
     pair: Series,
     append: Series,
     many_direct: Series,
+    many_copied: Series,
     many: Series,
 }
 
 impl Seen {
     fn push(&mut self, round: Round) {
         self.read_direct.push(round.read_direct.p50());
+        self.read_copied.push(round.read_copied.p50());
         self.read.push(round.read.p50());
         self.replay.push(round.replay.p50());
         self.write_direct.push(round.write_direct.p50());
@@ -130,6 +153,7 @@ impl Seen {
         self.pair.push(round.pair.p50());
         self.append.push(round.append.p50());
         self.many_direct.push(round.many_direct.rate());
+        self.many_copied.push(round.many_copied.rate());
         self.many.push(round.many.rate());
     }
 
@@ -137,12 +161,18 @@ impl Seen {
         let read_more = self.read.less(&self.read_direct);
         let faster = |baseline: &Series| baseline.over(&self.replay);
         let write_more = self.write.less(&self.pair);
+        let write_added = write_more.less(&self.write_direct);
         let kept = self.many.over(&self.many_direct);
+        let kept_by_copying = self.many_copied.over(&self.many_direct);
+        let of_copying = self.many.over(&self.many_copied);
         vec![
             Row::new("a read through `oncely mcp`, p50", &self.read, Unit::Time)
                 .against("the server itself", &self.read_direct, Unit::Time)
                 .ratio(&read_more, Unit::Time)
                 .target(Target::AtMost(60e-6, Unit::Time), &read_more),
+            Row::new("a read through a bare proxy, p50", &self.read_copied, Unit::Time)
+                .against("the server itself", &self.read_direct, Unit::Time)
+                .ratio(&self.read_copied.less(&self.read_direct), Unit::Time),
             Row::new(
                 "a replayed write, p50: times faster than a read through `oncely mcp`",
                 &self.replay,
@@ -159,6 +189,14 @@ impl Seen {
                 .against("begin + complete", &self.pair, Unit::Time)
                 .ratio(&write_more, Unit::Time)
                 .target(Target::AtMost(150e-6, Unit::Time), &write_more),
+            Row::new(
+                "a fresh write, p50: more than its two durable writes and asking the server itself",
+                &self.write,
+                Unit::Time,
+            )
+            .against("asking the server without it", &self.write_direct, Unit::Time)
+            .ratio(&write_added, Unit::Time)
+            .target(Target::AtMost(150e-6, Unit::Time), &write_added),
             Row::new("a fresh write, p50: more than two bare appends", &self.write, Unit::Time)
                 .against("two appends of 4 KiB with fdatasync", &self.append, Unit::Time)
                 .ratio(&self.write.less(&self.append), Unit::Time),
@@ -166,31 +204,49 @@ impl Seen {
                 .against("the server itself", &self.many_direct, Unit::PerSecond)
                 .ratio(&kept, Unit::Times)
                 .target(Target::AtLeast(0.8, Unit::Times), &kept),
+            Row::new(
+                format!("reads, {IN_FLIGHT} in flight, through a bare proxy"),
+                &self.many_copied,
+                Unit::PerSecond,
+            )
+            .against("the server itself", &self.many_direct, Unit::PerSecond)
+            .ratio(&kept_by_copying, Unit::Times),
+            Row::new(
+                format!("reads, {IN_FLIGHT} in flight: of what a bare proxy carries"),
+                &self.many,
+                Unit::PerSecond,
+            )
+            .against("a bare proxy", &self.many_copied, Unit::PerSecond)
+            .ratio(&of_copying, Unit::Times),
         ]
     }
 }
 
 /// Results of 10 MB: how long they take, and what the proxy's memory comes to.
 fn large(bench: &mut Bench, oncely: &std::path::Path) -> Result<Vec<Row>> {
-    let [mut took_direct, mut took, mut few, mut many, mut idle]: [Series; 5] = Default::default();
+    let [mut took_direct, mut took_copied, mut took, mut few, mut many, mut idle]: [Series; 6] =
+        Default::default();
     for round in 1..=bench.rounds {
         progress(&format!("results of 10 MB, round {round} of {}", bench.rounds));
         let path = bench.fresh();
         let mut direct = Client::start(echo::command()?)?;
+        let mut copied = Client::start(copying::command()?)?;
         let mut guarded = Client::start(echo::guarded(oncely, &path)?)?;
         guarded.call(Tool::Read, 0)?;
         idle.push(guarded.peak_memory()?);
         let mut asked = 0;
         for (until, peak) in LARGE.into_iter().zip([&mut few, &mut many]) {
-            let (mut without, mut with) = (Vec::new(), Vec::new());
+            let [mut without, mut copying, mut with]: [Vec<f64>; 3] = Default::default();
             while asked < until {
                 asked += 1;
                 without.push(direct.timed(Tool::ReadLarge, asked)?);
+                copying.push(copied.timed(Tool::ReadLarge, asked)?);
                 with.push(guarded.timed(Tool::ReadLarge, asked)?);
             }
             peak.push(guarded.peak_memory()?);
             if until == LARGE[1] {
                 took_direct.push(without.into_iter().collect::<Series>().median());
+                took_copied.push(copying.into_iter().collect::<Series>().median());
                 took.push(with.into_iter().collect::<Series>().median());
             }
         }
@@ -202,6 +258,9 @@ fn large(bench: &mut Bench, oncely: &std::path::Path) -> Result<Vec<Row>> {
         Row::new("a read of 10 MB, p50", &took, Unit::Time)
             .against("the server itself", &took_direct, Unit::Time)
             .ratio(&took.over(&took_direct), Unit::Times),
+        Row::new("a read of 10 MB through a bare proxy, p50", &took_copied, Unit::Time)
+            .against("the server itself", &took_direct, Unit::Time)
+            .ratio(&took_copied.over(&took_direct), Unit::Times),
         Row::new(
             format!("peak memory of `oncely mcp` after {} results of 10 MB", LARGE[0]),
             &few,

@@ -10,8 +10,10 @@ mod exit;
 mod output;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
+use oncely_doors::mcp::alert::Alert;
 
 use crate::args::{Cli, Command};
 use crate::exit::Failure;
@@ -35,6 +37,11 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
         _ => tokio::runtime::Builder::new_current_thread(),
     };
+    let alert = Arc::new(Alert::default());
+    if matches!(cli.command, Command::Mcp(_)) {
+        let (before, after) = (alert.clone(), alert.clone());
+        builder.on_thread_park(move || before.before_sleep()).on_thread_unpark(move || after.after_sleep());
+    }
     let runtime = builder
         .enable_all()
         .build()
@@ -42,7 +49,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let done = runtime.block_on(async {
         match cli.command {
             Command::Run(args) => commands::run::run(&global, args).await,
-            Command::Mcp(args) => commands::mcp::run(&global, *args).await,
+            Command::Mcp(args) => commands::mcp::run(&global, *args, alert).await,
             Command::McpServer(args) => commands::mcp::launch::run(&args),
             Command::Serve(args) => commands::serve::run(&global, *args).await,
             Command::Ls(args) => commands::ls::run(&global, args).await,

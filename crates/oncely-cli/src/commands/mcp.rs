@@ -16,6 +16,7 @@ use clap::{Args, Subcommand};
 use oncely::{Oncely, policy_file};
 use oncely_core::Scope;
 use oncely_doors::command::child::PassedSignals;
+use oncely_doors::mcp::alert::Alert;
 use oncely_doors::mcp::guard::{Guard, Settings};
 use oncely_doors::mcp::http::front::{Doorkeeper, Listening, Reach, Tenant};
 use oncely_doors::mcp::http::target::Target;
@@ -101,7 +102,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Runs the command.
-pub async fn run(global: &Global, args: McpArgs) -> Result<ExitCode, Failure> {
+pub async fn run(global: &Global, args: McpArgs, alert: Arc<Alert>) -> Result<ExitCode, Failure> {
     if let Some(Also::Install(args)) = &args.also {
         return install::run(global, args);
     }
@@ -110,7 +111,7 @@ pub async fn run(global: &Global, args: McpArgs) -> Result<ExitCode, Failure> {
         return explain::run(global, &context, &args).await;
     }
     let engine = context.open().await?;
-    let guard = Arc::new(guard(&context, engine.clone(), &args)?);
+    let guard = Arc::new(guard(&context, engine.clone(), &args, alert)?);
     let mut signals = PassedSignals::catch()
         .map_err(|e| Failure::internal(format!("signals cannot be caught: {e}; nothing ran")))?;
     let max_message = message_limit(&args);
@@ -126,12 +127,47 @@ pub async fn run(global: &Global, args: McpArgs) -> Result<ExitCode, Failure> {
         flush(engine).await;
         return Ok(ExitCode::from(code));
     }
+    if args.name.is_none() {
+        warn_of_namesakes(&guard);
+    }
     let server = Server::start(&args.command, &guard).map_err(|e| not_started(&args.command, &e))?;
     let plan = Plan { max_message, drain: args.drain };
     let code = serve::stdio(guard, plan, server, streams, &mut signals).await;
     flush(engine).await;
     let code = code.map_err(|e| Failure::internal(format!("the server's end could not be awaited: {e}")))?;
     Ok(ExitCode::from(code))
+}
+
+/// Variables that may say which of several equal command lines this is, by the end of a word in their names.
+const TELLING: [&str; 12] = [
+    "KEY", "TOKEN", "SECRET", "PASSWORD", "DSN", "URL", "URI", "DATABASE", "ACCOUNT", "PROFILE", "PROJECT",
+    "TENANT",
+];
+/// Most of them that are named.
+const NAMED_MAX: usize = 3;
+
+/// Says that another entry which differs only in its environment would be taken for this one. What the environment says
+/// cannot be part of the name: a key that is renewed would make it another server, and a call that is in doubt would run
+/// again.
+fn warn_of_namesakes(guard: &Guard) {
+    let tells = |name: &str| {
+        let is_telling = |word: &str| TELLING.iter().any(|end| word.ends_with(end));
+        !name.starts_with("ONCELY_") && name.split('_').any(is_telling)
+    };
+    let mut telling: Vec<String> = std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .filter(|name| tells(name))
+        .collect();
+    telling.sort();
+    telling.truncate(NAMED_MAX);
+    if !telling.is_empty() {
+        say(&format!(
+            "oncely: this server is known as {:?}, whatever its environment says ({}). Another entry with the same \
+             command line and directory would share its records: give each a --name",
+            guard.server(),
+            telling.join(", ")
+        ));
+    }
 }
 
 fn message_limit(args: &McpArgs) -> usize {
@@ -177,7 +213,7 @@ async fn listen(
     })
 }
 
-fn guard(context: &Context, engine: Oncely, args: &McpArgs) -> Result<Guard, Failure> {
+fn guard(context: &Context, engine: Oncely, args: &McpArgs, alert: Arc<Alert>) -> Result<Guard, Failure> {
     let scope = args.scope.as_deref().filter(|s| !s.is_empty()).map(Scope::parse).transpose();
     let scope = scope.map_err(|e| Failure::usage(format!("{e}; nothing ran")))?.unwrap_or_default();
     let server = match &args.name {
@@ -196,6 +232,7 @@ fn guard(context: &Context, engine: Oncely, args: &McpArgs) -> Result<Guard, Fai
         scope,
         policy: context.policy.clone(),
         server,
+        alert,
         launcher: launch::launcher(),
         place: if args.url.is_some() { Place::Elsewhere } else { Place::Here },
     };

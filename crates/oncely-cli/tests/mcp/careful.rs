@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::web::{Web, call, front, open, server};
-use crate::world::{Home, code, text};
+use crate::web::{Web, call, front, open, send, server};
+use crate::world::{Home, code, modern_meta, text};
 
 fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}/mcp")
@@ -121,4 +121,56 @@ fn a_quiet_policy_does_not_hide_an_unknown_outcome() {
     let mut client = home.ready();
     let result = client.call("fail", json!({ "text": "boom" }));
     assert!(text(&result, 1).contains("Outcome unknown"), "{result}");
+}
+
+#[test]
+fn a_page_in_place_of_an_answer_proves_nothing_and_never_reaches_a_client_that_reads_lines() {
+    let home = Home::new();
+    let server = server(&home, "json");
+    let mut client = home.client_of(&["mcp", "--url", &url(server.port)], &[]);
+    client.initialize();
+    client.call("balance", json!({}));
+    home.raise("html");
+    // Every line that comes is a message, or this would not read it.
+    let error = client.request("ping", json!({}))["error"].clone();
+    assert!(error["message"].as_str().unwrap().contains("maintenance"), "{error}");
+    assert_eq!(code(&client.call("pay", json!({ "amount": 1 }))), "OUTCOME_UNKNOWN");
+    drop(client);
+    assert!(home.effects().is_empty());
+}
+
+#[test]
+fn a_read_of_a_server_at_an_address_may_take_its_time() {
+    let home = Home::new();
+    let server = server(&home, "sse");
+    let mut client = home.client_of(&["mcp", "--url", &url(server.port)], &[]);
+    client.initialize();
+    // Longer than a message may take that wants no answer.
+    let result = client.call("big", json!({ "bytes": 3, "seconds": 11 }));
+    assert_eq!(text(&result, 0), "xxx");
+}
+
+#[test]
+fn a_query_of_the_client_is_passed_on_and_tells_calls_apart() {
+    let home = Home::new();
+    let server = server(&home, "json");
+    let front = front(&home, &["--url", &format!("{}?own=1", url(server.port))]);
+    let pay = |query: &str| {
+        let path = format!("/mcp{query}");
+        let params = json!({ "name": "pay", "arguments": { "amount": 1 }, "_meta": modern_meta() });
+        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let headers = [("Mcp-Method", "tools/call"), ("Mcp-Name", "pay")];
+        text(&send(front.port, "POST", &path, &headers, &message.to_string()).result(), 0).to_owned()
+    };
+    // What the server lists for this address is believed of this address only: there `pay` is said to read.
+    assert_ne!(pay("?read_only=true"), pay("?read_only=true"));
+    assert_eq!(home.effects().len(), 2);
+    for query in ["", "?project=a", "?project=b"] {
+        assert_eq!(pay(query), pay(query), "{query}");
+    }
+    assert_eq!(home.effects().len(), 5);
+    let seen = home.seen();
+    for path in ["/mcp?own=1", "/mcp?own=1&project=a", "/mcp?own=1&read_only=true"] {
+        assert!(seen.iter().any(|line| line.contains(&format!("\":path\": \"{path}\""))), "{path}");
+    }
 }

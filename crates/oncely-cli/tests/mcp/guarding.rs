@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{Home, code, modern_meta, text};
+use crate::world::{Client, Home, ONCELY, code, modern_meta, script, text};
 
 #[test]
 fn an_equal_call_gets_the_first_result_and_is_told_how_to_mean_it_again() {
@@ -174,12 +174,18 @@ fn what_is_certain_not_to_have_happened_may_run_again() {
 }
 
 #[test]
-fn any_other_protocol_error_is_unknown_and_passes_as_it_is() {
+fn any_other_protocol_error_is_unknown_and_says_so() {
     let home = Home::new();
     let mut client = home.ready();
     let params = json!({ "name": "rpc_error", "arguments": { "code": 0, "text": "Request cancelled" } });
     let answer = client.request("tools/call", params.clone());
-    assert_eq!(answer["error"], json!({ "code": 0, "message": "Request cancelled" }));
+    let error = &answer["error"];
+    assert_eq!(error["code"], 0);
+    let message = error["message"].as_str().unwrap();
+    assert!(message.starts_with("Request cancelled\nOutcome unknown: "), "{message}");
+    let envelope = &error["data"]["dev.oncely/envelope"];
+    assert_eq!(envelope["error"]["code"], "OUTCOME_UNKNOWN");
+    assert_eq!(envelope["error"]["retryable"], false);
     let again = client.request("tools/call", params);
     assert_eq!(code(&again["result"]), "OUTCOME_UNKNOWN");
     drop(client);
@@ -326,4 +332,21 @@ fn calls_of_different_servers_are_different_intents() {
     }
     assert_eq!(home.effects().len(), 3, "a name that a person gave is believed");
     assert!(home.oncely(&["ls"]).iter().any(|record| record["tool"] == "mcp:pay/pay"));
+}
+
+#[test]
+fn servers_that_differ_only_in_their_environment_are_told_to_take_names() {
+    let home = Home::new();
+    let start = |arguments: &[&str], variable: &str| {
+        let mut command = home.command(ONCELY);
+        command.args(["mcp"]).args(arguments).args(["--", "python3"]).arg(script()).env(variable, "s3cret");
+        Client::start(command)
+    };
+    let mut nameless = start(&[], "STRIPE_SECRET_KEY");
+    let said = nameless.error_line();
+    assert!(said.contains("STRIPE_SECRET_KEY") && said.contains("--name"), "{said}");
+    assert!(!said.contains("s3cret"));
+    for mut quiet in [start(&["--name", "live"], "STRIPE_SECRET_KEY"), start(&[], "LANG")] {
+        assert_eq!(quiet.error_line(), "scripted server started");
+    }
 }

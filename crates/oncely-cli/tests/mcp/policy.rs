@@ -131,3 +131,38 @@ fn the_downstream_key_is_passed_on_to_tools_that_are_said_to_use_it() {
     let sent: serde_json::Value = serde_json::from_str(home.seen().last().unwrap()).unwrap();
     assert_eq!(sent["params"]["_meta"]["dev.oncely/downstream-key"].as_str().unwrap().len(), 36);
 }
+
+#[test]
+fn what_a_check_finds_before_anything_is_sent_is_the_result() {
+    let home = Home::new();
+    home.write("oncely.toml", "[tool.pay]\ncheck = \"echo found: \\\\\\\"it\\\\\\\"\"\n");
+    let mut client = home.ready();
+    let result = client.call("pay", json!({ "amount": 1 }));
+    assert_eq!(text(&result, 0), "found: \"it\"");
+    drop(client);
+    assert!(home.effects().is_empty());
+}
+
+#[test]
+fn a_question_is_not_forgotten_where_a_downstream_counts_on_the_keys_before_it() {
+    let home = Home::new();
+    home.write("oncely.toml", "[tool.ask]\nforwards_key_for = \"24h\"\n");
+    let mut client = home.client();
+    let mut ask = || client.call_modern("ask", json!({ "amount": 1 }));
+    // It is refused for certain, asks, and asks again: three attempts, and a provider may have kept what it said to any.
+    home.raise("invalid");
+    assert_eq!(text(&ask(), 0), "Input validation error: not now");
+    std::fs::remove_file(home.path("invalid")).unwrap();
+    for _ in 0..2 {
+        assert_eq!(ask()["resultType"], "input_required");
+    }
+    drop(client);
+    let sent =
+        home.seen().into_iter().filter_map(|line| serde_json::from_str::<serde_json::Value>(&line).ok());
+    let keys: Vec<String> = sent
+        .filter_map(|sent| Some(sent["params"]["_meta"]["dev.oncely/downstream-key"].as_str()?.to_owned()))
+        .collect();
+    let different: std::collections::BTreeSet<&String> = keys.iter().collect();
+    assert_eq!((keys.len(), different.len()), (3, 3), "{keys:?}");
+    assert_eq!(home.states(), [("ask".into(), "rejected".into())]);
+}

@@ -110,6 +110,8 @@ def call(params, send, modern):
     if name == "structured":
         effect("structured")
         return {"content": [{"type": "text", "text": '{"paid": 1}'}], "structuredContent": {"paid": 1}}
+    if name == "ask" and os.path.exists(os.path.join(FLAGS, "invalid")):
+        return text("Input validation error: not now", isError=True)
     if name == "ask":
         if "inputResponses" not in params:
             seen("asked")
@@ -121,6 +123,7 @@ def call(params, send, modern):
         effect("task")
         return {"resultType": "task", "task": {"taskId": "t-1", "status": "working"}}
     if name == "big":
+        time.sleep(arguments.get("seconds", 0))
         return text("x" * int(arguments["bytes"]))
     if name == "change":
         TOOLS[0]["annotations"] = {"readOnlyHint": True}

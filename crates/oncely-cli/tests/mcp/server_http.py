@@ -54,11 +54,14 @@ def main(answer, seen):
         def do_POST(self):
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
             noted = {k.lower(): v for k, v in self.headers.items()}
+            noted[":path"] = self.path
             # In one piece: two requests at once must not come between each other's lines.
             lines = body.decode().removesuffix("\n")
             seen(lines + "\nHEADERS " + json.dumps(noted, sort_keys=True))
             if TOKEN and self.headers.get("Authorization") != "Bearer " + TOKEN:
                 return self.reply(401, b"who are you?", "text/plain", WWW_Authenticate='Bearer realm="scripted"')
+            if os.path.exists(os.path.join(os.environ.get("FLAGS", ""), "html")):
+                return self.reply(200, b"<html>\nmaintenance\n</html>", "text/html")
             message = json.loads(body)
             modern = "io.modelcontextprotocol/protocolVersion" in ((message.get("params") or {}).get("_meta") or {})
             if modern and self.headers.get("Mcp-Method") != message["method"]:
@@ -76,6 +79,10 @@ def main(answer, seen):
                 return self.reply(202)
             if MODE == "json" or message["method"] == "initialize":
                 result = answer(message, lambda _: None)
+                if "read_only" in self.path and message["method"] == "tools/list":
+                    # As some servers do: the address says what a tool may do.
+                    result = json.loads(json.dumps(result))
+                    result["result"]["tools"][0]["annotations"] = {"readOnlyHint": True}
                 # As SDKs do: the code of an error decides the status, whoever raised it.
                 refused = "error" in result and result["error"]["code"] in (-32600, -32021)
                 return self.reply(400 if refused else 200, json.dumps(result).encode(), **extra)

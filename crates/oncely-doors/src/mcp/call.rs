@@ -25,6 +25,8 @@ pub struct ToolCall<'a> {
     pub name: String,
     message: Members<'a>,
     params: Members<'a>,
+    arguments: Members<'a>,
+    meta: Members<'a>,
 }
 
 /// What a call asks for.
@@ -67,25 +69,23 @@ impl<'a> ToolCall<'a> {
             return Err(bad(&format!("the member {name:?} of params is not spelled right")));
         }
         let name = params.text("name").ok_or_else(|| bad("tools/call has no name that is a text"))?;
-        for object in ["arguments", "_meta"] {
-            let raw = params.get(object).unwrap_or("null");
-            if raw != "null"
-                && let Err(e) = Members::parse(raw)
-            {
-                return Err(bad(&format!("the {object} of tools/call cannot be used: {e}")));
-            }
-        }
-        Ok(Self { id: request.id.clone(), name, message: request.members.clone(), params })
+        let name = name.into_owned();
+        let object = |name: &str| match params.came(name).filter(|raw| *raw != "null").map(Members::parse) {
+            Some(Err(e)) => Err(bad(&format!("the {name} of tools/call cannot be used: {e}"))),
+            read => Ok(read.and_then(Result::ok).unwrap_or_default()),
+        };
+        let (arguments, meta) = (object("arguments")?, object("_meta")?);
+        Ok(Self { id: request.id.clone(), name, message: request.members.clone(), params, arguments, meta })
     }
 
     /// The arguments.
-    pub fn arguments(&self) -> Members<'_> {
-        self.params.object("arguments").unwrap_or_default()
+    pub fn arguments(&self) -> &Members<'a> {
+        &self.arguments
     }
 
     /// The call's `_meta`.
-    pub fn meta(&self) -> Members<'_> {
-        self.params.object("_meta").unwrap_or_default()
+    pub fn meta(&self) -> &Members<'a> {
+        &self.meta
     }
 
     /// The client's progress token, as it was written, if it wants to hear of progress.
@@ -95,12 +95,12 @@ impl<'a> ToolCall<'a> {
 
     /// What the request says of itself, in the era without `initialize`: as an object to send along with our own.
     pub fn self_description(&self) -> Option<String> {
-        self_description(&self.meta())
+        self_description(&self.meta)
     }
 
     /// Works out key, payload and what to pass on.
     pub fn ask(&self, added: Added) -> Result<Asked, BadCall> {
-        let mut arguments = self.arguments();
+        let mut arguments = self.arguments.clone();
         let argument_key = arguments.get(KEY_ARGUMENT).map(str::to_owned);
         let named = self.named_key()?;
         let own = match argument_key {
@@ -136,8 +136,7 @@ impl<'a> ToolCall<'a> {
 
     /// A key under `_meta` or beside the arguments.
     fn named_key(&self) -> Result<Option<Key>, BadCall> {
-        let meta = self.meta();
-        for members in [&meta, &self.params] {
+        for members in [&self.meta, &self.params] {
             for spelling in KEY_SPELLINGS {
                 if let Some(key) = members.get(spelling).map(key_of).transpose()?.flatten() {
                     return Ok(Some(key));
@@ -160,7 +159,7 @@ impl<'a> ToolCall<'a> {
         let mut extra = Members::default();
         for name in INPUT {
             if let Some(raw) = self.params.get(name) {
-                extra.set(name, json::raw_text(raw.to_owned()));
+                extra.set(name, raw.to_owned());
             }
         }
         if self.params.has("task") {
@@ -170,7 +169,7 @@ impl<'a> ToolCall<'a> {
             return arguments.as_bytes().to_vec();
         }
         let mut payload = Members::parse(arguments).unwrap_or_default();
-        payload.set(EXTRA, extra.raw());
+        payload.set(EXTRA, extra.render());
         payload.render().into_bytes()
     }
 
@@ -178,17 +177,17 @@ impl<'a> ToolCall<'a> {
     pub fn forward(&self, id: &str, asked: &Asked, downstream_key: Option<&str>) -> Vec<u8> {
         let mut params = self.params.clone();
         if let Some(arguments) = &asked.arguments {
-            params.set("arguments", json::raw_text(arguments.clone()));
+            params.set("arguments", arguments.clone());
         }
         if let Some(key) = downstream_key {
-            let mut meta = self.meta();
+            let mut meta = self.meta.clone();
             meta.set("dev.oncely/downstream-key", json::raw(&key));
-            let meta = meta.raw();
+            let meta = meta.render();
             params.set("_meta", meta);
         }
         let mut message = self.message.clone();
         message.set("id", json::raw(&id));
-        message.set("params", params.raw());
+        message.set("params", params.render());
         message::line(message.render())
     }
 }
@@ -197,7 +196,7 @@ impl<'a> ToolCall<'a> {
 pub(super) fn self_description(meta: &Members<'_>) -> Option<String> {
     let mut described = Members::default();
     for (name, raw) in meta.iter().filter(|(name, _)| name.starts_with(SELF_DESCRIPTION)) {
-        described.set(name, json::raw_text(raw.to_owned()));
+        described.set(name, raw.to_owned());
     }
     described.names().next().is_some().then(|| described.render())
 }

@@ -1,5 +1,7 @@
 //! What a server's answer to a write proves: that it happened, that it certainly did not, or neither.
 
+use std::borrow::Cow;
+
 use oncely::policy_file::{IsError, McpPolicy};
 use oncely_core::limits::TEXT_BYTES_MAX;
 use oncely_core::{Doubt, DoubtCause, Effect, Failure, Outcome};
@@ -102,7 +104,11 @@ fn texts(result: &Members<'_>) -> Vec<String> {
         .iter()
         .filter_map(|item| {
             let item = Members::parse(item.get()).ok()?;
-            if item.text("type").as_deref() == Some("text") { item.text("text") } else { None }
+            if item.text("type").as_deref() == Some("text") {
+                item.text("text").map(Cow::into_owned)
+            } else {
+                None
+            }
         })
         .collect()
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncely::policy_file::{ForwardCancel, PolicyFile, ToolPolicy};
-use oncely::{Attempt, AttemptInfo, Begun, Call, Execution, Oncely, Outcome};
+use oncely::{Attempt, AttemptInfo, Begun, Call, Execution, Oncely};
 use oncely_core::{Kind, Namespace, Policy, Scope, State, ToolName};
 
+use super::alert::Alert;
 use super::call::{Asked, ToolCall};
 use super::catalog::{Catalog, NotAsked};
 use super::flight::Flight;
@@ -43,13 +44,15 @@ pub struct Settings {
     pub server: String,
     /// What can be seen of a server that may still be at work on a lost call.
     pub place: probe::Place,
+    /// What keeps the thread awake where messages come thick and fast.
+    pub alert: Arc<Alert>,
     /// A command line that starts servers so that they end with us; what follows it is the server's own.
     pub launcher: Vec<OsString>,
 }
 
 /// Guards the tools of one server.
 pub struct Guard {
-    settings: Settings,
+    settings: Arc<Settings>,
     /// Ids of our own.
     pub ids: OwnIds,
     /// The server's tools.
@@ -70,18 +73,33 @@ pub struct Rules {
 impl Guard {
     /// A guard of one server.
     pub fn new(settings: Settings) -> Result<Self, getrandom::Error> {
-        Ok(Self {
-            settings,
-            ids: OwnIds::new()?,
-            catalog: Catalog::default(),
-            rules: Mutex::default(),
-            client_answers: Arc::default(),
-        })
+        Self::sharing(Arc::new(settings), Arc::default())
+    }
+
+    /// A guard of the same server for callers to whom it may list other tools. What its clients answer to its requests is
+    /// counted together: being too careful is harmless.
+    pub(super) fn for_others(&self) -> Result<Self, getrandom::Error> {
+        Self::sharing(self.settings.clone(), self.client_answers.clone())
+    }
+
+    fn sharing(settings: Arc<Settings>, client_answers: Arc<AtomicU64>) -> Result<Self, getrandom::Error> {
+        let (ids, catalog, rules) = (OwnIds::new()?, Catalog::default(), Mutex::default());
+        Ok(Self { settings, ids, catalog, rules, client_answers })
     }
 
     /// The engine.
     pub fn engine(&self) -> &Oncely {
         &self.settings.engine
+    }
+
+    /// The server's name.
+    pub fn server(&self) -> &str {
+        &self.settings.server
+    }
+
+    /// What keeps the thread awake.
+    pub(super) fn alert(&self) -> &Arc<Alert> {
+        &self.settings.alert
     }
 
     /// What servers are started by.
@@ -147,11 +165,11 @@ impl Guard {
         if self.settings.policy.is_strict() && rules.declared.declared.is_none() {
             return refused("TOOL_UNDECLARED", &undeclared(&self.full_name(&call.name)), false);
         }
-        let asked = match call.ask(Added::to(tool.as_deref(), &rules.declared, &call.arguments())) {
+        let asked = match call.ask(Added::to(tool.as_deref(), &rules.declared, call.arguments())) {
             Ok(asked) => asked,
             Err(bad) => return refused("BAD_ARGUMENTS", &bad.to_string(), false),
         };
-        if tool.is_some_and(|tool| tool.only_rehearses(&call.arguments(), &rules.declared)) {
+        if tool.is_some_and(|tool| tool.only_rehearses(call.arguments(), &rules.declared)) {
             return rehearsal::answer(&self.ids, call, &asked, caller, flight).await;
         }
         let engine_call = match self.engine_call(call, &rules, &asked, caller) {
@@ -164,12 +182,11 @@ impl Guard {
                 Err(error) => refused(error.code(), &error.to_string(), error.is_retryable()),
             };
         }
+        let _at_ledger = self.alert().at_ledger();
         match self.begin(&engine_call, call, caller.client).await {
             Ok(Begun::Answered(answer)) => message::result(&call.id, &reply::answered(form, &answer)),
             Ok(Begun::Run(attempt)) => {
-                let ran =
-                    self.execute(attempt, &engine_call, (call, &asked, form), caller.link, flight).await;
-                ran.message(&call.id, form)
+                self.execute(attempt, &engine_call, (call, &asked, form), caller.link, flight).await
             }
             Err(error) => refused(error.code(), &error.to_string(), error.is_retryable()),
         }
@@ -236,7 +253,7 @@ impl Guard {
         (call, asked, form): (&ToolCall<'_>, &Asked, Form),
         link: &Arc<dyn Link>,
         flight: &Arc<Flight>,
-    ) -> Ran {
+    ) -> Vec<u8> {
         let info = attempt.info().clone();
         let id = self.ids.next();
         let downstream = engine_call.policy.forwards_key_for_ms.map(|_| info.downstream_key().to_string());
@@ -255,6 +272,7 @@ impl Guard {
                 answers_before: self.client_answers.load(Ordering::Acquire),
             },
             engine: self.engine().clone(),
+            alert: self.alert().clone(),
         };
         let effect = move |info| sending.run(info);
         let execution = self.engine().execute(attempt, engine_call.probe.clone(), effect).await;
@@ -264,20 +282,7 @@ impl Guard {
         }
         let name =
             RecordName { tool: info.name().tool.as_str().into(), key: info.name().key.as_str().into() };
-        let response = seen.answer.as_ref().and_then(|bytes| std::str::from_utf8(bytes).ok());
-        let response = response.and_then(Response::read);
-        let raw = response.as_ref().and_then(|response| response.result());
-        // A question goes to the client as it is.
-        let ours = if seen.asks_for_input { None } else { reply::executed(form, &execution, &name, raw) };
-        let is_error = response.as_ref().is_some_and(|response| response.error().is_some());
-        let ours = match (&execution.outcome, &seen.answer) {
-            // The check found it done: what it printed is the result.
-            (Outcome::Succeeded { result: Some(found), .. }, None) => {
-                Some(String::from_utf8_lossy(found).into_owned())
-            }
-            _ => ours.filter(|_| !is_error),
-        };
-        Ran { ours, answer: seen.answer.clone() }
+        message_of(&call.id, form, &execution, &name, &seen)
     }
 
     /// A server that asks for input has not acted, and the client's next call carries its answers: another payload, and
@@ -312,31 +317,25 @@ pub struct Caller<'a> {
     pub principal: Option<&'a str>,
 }
 
-/// A call that ran now.
-struct Ran {
-    /// What we say in place of the server's result.
-    ours: Option<String>,
-    answer: Option<Bytes>,
-}
-
-impl Ran {
-    fn message(&self, id: &str, form: Form) -> Vec<u8> {
-        if let Some(ours) = &self.ours {
-            return message::result(id, ours);
-        }
-        let text = self.answer.as_ref().and_then(|bytes| std::str::from_utf8(bytes).ok());
-        match text.and_then(Response::read) {
-            Some(response) => response.under(id),
-            None => message::result(
-                id,
-                &reply::refused(
-                    form,
-                    "NO_RESULT",
-                    "it has happened already; the check gave no result",
-                    false,
-                ),
-            ),
-        }
+/// The message for the client of a call that ran now, under its id: the server's own, as far as that says it all.
+fn message_of(id: &str, form: Form, execution: &Execution, record: &RecordName, seen: &Seen) -> Vec<u8> {
+    let answer = seen.answer.as_ref().and_then(|bytes| std::str::from_utf8(bytes).ok());
+    let Some(response) = answer.and_then(Response::read) else {
+        return message::result(id, &reply::without_answer(form, execution, record));
+    };
+    // A question goes to the client as it is.
+    if seen.asks_for_input {
+        return response.under(id);
+    }
+    if let Some(error) = response.members.object("error") {
+        return match reply::executed_with_error(execution, record, &error) {
+            Some(ours) => response.with("error", ours).under(id),
+            None => response.under(id),
+        };
+    }
+    match reply::executed(form, execution, record, response.result()) {
+        Some(ours) => message::result(id, &ours),
+        None => response.under(id),
     }
 }
 

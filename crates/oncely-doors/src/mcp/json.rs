@@ -10,11 +10,13 @@ use serde_json::value::RawValue;
 
 /// Objects with more members than this are checked for double names with a set.
 const FEW: usize = 16;
+/// Room for the members that messages and their parameters have.
+const USUAL: usize = 4;
 
-/// The members of an object, in order, with raw values. A name that occurs twice is an error: parsers disagree about
+/// The members of an object, in order, with their values as they are written. A name that occurs twice is an error: parsers disagree about
 /// which one counts, and a guard must not read another call than the server does.
 #[derive(Debug, Clone, Default)]
-pub struct Members<'a>(Vec<(Cow<'a, str>, Cow<'a, RawValue>)>);
+pub struct Members<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> Members<'a> {
     /// Reads an object.
@@ -24,7 +26,15 @@ impl<'a> Members<'a> {
 
     /// The raw text of a member.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(there, _)| there == name).map(|(_, value)| value.get())
+        self.0.iter().find(|(there, _)| there == name).map(|(_, value)| value.as_ref())
+    }
+
+    /// The same where it is as it came, for as long as that lasts.
+    pub(super) fn came(&self, name: &str) -> Option<&'a str> {
+        match &self.0.iter().find(|(there, _)| there == name)?.1 {
+            Cow::Borrowed(value) => Some(value),
+            Cow::Owned(_) => None,
+        }
     }
 
     /// Whether there is such a member.
@@ -33,8 +43,8 @@ impl<'a> Members<'a> {
     }
 
     /// The text of a member that is a string.
-    pub fn text(&self, name: &str) -> Option<String> {
-        serde_json::from_str(self.get(name)?).ok()
+    pub fn text(&self, name: &str) -> Option<Cow<'_, str>> {
+        text_of(self.get(name)?)
     }
 
     /// The members of a member that is an object.
@@ -49,11 +59,11 @@ impl<'a> Members<'a> {
 
     /// Names and raw values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_ref(), value.get()))
+        self.0.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
     }
 
-    /// Sets a member, in its place or at the end.
-    pub fn set(&mut self, name: &str, value: Box<RawValue>) {
+    /// Sets a member to a value that is JSON, in its place or at the end.
+    pub fn set(&mut self, name: &str, value: String) {
         match self.0.iter_mut().find(|(there, _)| there == name) {
             Some((_, there)) => *there = Cow::Owned(value),
             None => self.0.push((Cow::Owned(name.to_owned()), Cow::Owned(value))),
@@ -69,49 +79,59 @@ impl<'a> Members<'a> {
 
     /// The object as text.
     pub fn render(&self) -> String {
-        let mut text = String::from("{");
+        // Quotes, a colon and a comma for each, and the braces.
+        let length = self.0.iter().map(|(name, value)| name.len() + value.len() + 4).sum::<usize>() + 2;
+        let mut text = String::with_capacity(length);
+        text.push('{');
         for (at, (name, value)) in self.0.iter().enumerate() {
             if at > 0 {
                 text.push(',');
             }
-            text.push_str(&quote(name));
+            push_quoted(&mut text, name);
             text.push(':');
-            text.push_str(value.get());
+            text.push_str(value);
         }
         text.push('}');
         text
-    }
-
-    /// The object as a raw value.
-    pub fn raw(&self) -> Box<RawValue> {
-        raw_text(self.render())
     }
 }
 
 /// A text as a JSON string.
 pub fn quote(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    let mut quoted = String::with_capacity(text.len() + 2);
+    push_quoted(&mut quoted, text);
+    quoted
 }
 
-/// Anything as a raw value.
-pub fn raw(value: &impl Serialize) -> Box<RawValue> {
-    serde_json::value::to_raw_value(value).unwrap_or_else(|_| null())
+fn push_quoted(to: &mut String, text: &str) {
+    if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+        to.push('"');
+        to.push_str(text);
+        to.push('"');
+    } else {
+        to.push_str(&raw(&text));
+    }
 }
 
-/// A text that is known to be JSON as a raw value.
-pub fn raw_text(text: String) -> Box<RawValue> {
-    RawValue::from_string(text).unwrap_or_else(|_| null())
+/// Anything as JSON.
+pub fn raw<T: Serialize + ?Sized>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
 }
 
-fn null() -> Box<RawValue> {
-    RawValue::NULL.to_owned()
+/// The text that a JSON string means; `None` if it is none.
+pub fn text_of(raw: &str) -> Option<Cow<'_, str>> {
+    let inside = raw.strip_prefix('"')?.strip_suffix('"')?;
+    if inside.contains('\\') {
+        return serde_json::from_str(raw).ok().map(Cow::Owned);
+    }
+    Some(Cow::Borrowed(inside))
 }
 
-/// Adds an item to the end of a raw array; `None` if it is none.
-pub fn push_item(array: &str, item: &str) -> Option<Box<RawValue>> {
+/// Adds an item to the end of an array; `None` if it is none.
+pub fn push_item(array: &str, item: &str) -> Option<String> {
     let inner = array.trim().strip_prefix('[')?.strip_suffix(']')?;
     let comma = if inner.trim().is_empty() { "" } else { "," };
-    RawValue::from_string(format!("[{inner}{comma}{item}]")).ok()
+    Some(format!("[{inner}{comma}{item}]"))
 }
 
 /// The items of a raw array.
@@ -131,7 +151,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members: Vec<(Cow<'de, str>, Cow<'de, RawValue>)> = Vec::new();
+                let mut members: Vec<(Cow<'de, str>, Cow<'de, str>)> = Vec::with_capacity(USUAL);
                 let mut seen: HashSet<Cow<'de, str>> = HashSet::new();
                 while let Some(Name(name)) = map.next_key()? {
                     let double = if members.len() < FEW {
@@ -146,7 +166,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
                         return Err(A::Error::custom(format!("the member {name:?} is there twice")));
                     }
                     let value: &'de RawValue = map.next_value()?;
-                    members.push((name, Cow::Borrowed(value)));
+                    members.push((name, Cow::Borrowed(value.get())));
                 }
                 Ok(Members(members))
             }
@@ -185,7 +205,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Members, push_item, raw};
+    use super::{Members, push_item, quote, raw, text_of};
 
     #[test]
     fn what_is_not_changed_keeps_its_bytes_and_its_place() {
@@ -206,9 +226,22 @@ mod tests {
     }
 
     #[test]
+    fn texts_are_read_and_written_as_json_has_them() {
+        for text in ["", "plain", "é", "a\"b\\c", "line\nbreak", "\u{7f}\u{2028}"] {
+            let quoted = quote(text);
+            assert_eq!(quoted, serde_json::to_string(text).unwrap());
+            assert_eq!(text_of(&quoted).as_deref(), Some(text));
+        }
+        assert_eq!(text_of(r#""\u0041\/""#).as_deref(), Some("A/"));
+        for none in ["1", "null", "{}", r#""\ud800""#] {
+            assert_eq!(text_of(none), None, "{none}");
+        }
+    }
+
+    #[test]
     fn an_item_is_added_to_an_array() {
-        assert_eq!(push_item("[]", "1").unwrap().get(), "[1]");
-        assert_eq!(push_item(" [ 1 , 2 ] ", "3").unwrap().get(), "[ 1 , 2 ,3]");
+        assert_eq!(push_item("[]", "1").unwrap(), "[1]");
+        assert_eq!(push_item(" [ 1 , 2 ] ", "3").unwrap(), "[ 1 , 2 ,3]");
         assert!(push_item("{}", "1").is_none());
     }
 }

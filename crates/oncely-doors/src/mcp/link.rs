@@ -87,7 +87,7 @@ impl OwnIds {
         };
         let is_answer = !members.has("method") && (members.has("result") || members.has("error"));
         match members.text("id").filter(|id| is_answer && id.starts_with(&self.prefix)) {
-            Some(id) => Addressee::Us(id),
+            Some(id) => Addressee::Us(id.into_owned()),
             None => Addressee::Client,
         }
     }

@@ -69,11 +69,11 @@ pub(super) fn rewritten(guard: &Guard, response: &Response<'_>, id: &str, editio
         .zip(&changed)
         .map(|(entry, changed)| changed.as_deref().unwrap_or_else(|| entry.get()))
         .collect();
-    let tools = json::raw_text(format!("[{}]", texts.join(",")));
+    let tools = format!("[{}]", texts.join(","));
     result.set("tools", tools);
     let mut message = response.members.clone();
-    message.set("id", json::raw_text(id.to_owned()));
-    message.set("result", result.raw());
+    message.set("id", id.to_owned());
+    message.set("result", result.render());
     message::line(message.render())
 }
 
@@ -131,10 +131,10 @@ async fn page(
     let id = guard.ids.next();
     let mut params = Members::default();
     if let Some(cursor) = cursor {
-        params.set("cursor", json::raw_text(cursor.to_owned()));
+        params.set("cursor", cursor.to_owned());
     }
     if let Some(described) = described {
-        params.set("_meta", json::raw_text(described.to_owned()));
+        params.set("_meta", described.to_owned());
     }
     let line = format!(
         r#"{{"jsonrpc":"2.0","id":{},"method":"tools/list","params":{}}}"#,

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use memchr::memmem;
 
+use super::ids;
 use super::json::{self, Members};
 
 /// JSON that cannot be read.
@@ -72,6 +73,9 @@ const DECISIVE: [&str; 6] = ["id", "method", "params", "name", "arguments", "_me
 
 /// Whether a member's name is one that decides, in a spelling that only some parsers take for it.
 pub(super) fn is_lookalike(name: &str) -> bool {
+    if name.is_ascii() {
+        return DECISIVE.iter().any(|decisive| *decisive != name && decisive.eq_ignore_ascii_case(name));
+    }
     // Some fold more than ASCII: the long s, the Kelvin sign and the dotted and dotless i are letters of these names to
     // them.
     let folded: String = name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();
@@ -79,14 +83,40 @@ pub(super) fn is_lookalike(name: &str) -> bool {
     DECISIVE.iter().any(|decisive| *decisive != name && *decisive == folded)
 }
 
-/// A message on one line for every reader: line breaks within it, which can only stand between its tokens, as spaces.
+/// What the two characters begin with that end a line for some readers, although JSON takes them in a text.
+const SEPARATOR: &[u8] = b"\xe2\x80";
+
+/// A message on one line for every reader: line breaks within it, which can only stand between its tokens, as spaces, and
+/// the separators of lines and paragraphs, which can only stand within its texts, as escapes.
 pub fn flat(line: &Bytes) -> Bytes {
     let inside = super::frames::content(line);
-    if memchr::memchr2(b'\n', b'\r', inside).is_none() {
+    let is_flat =
+        memchr::memchr2(b'\n', b'\r', inside).is_none() && memmem::find(inside, SEPARATOR).is_none();
+    if is_flat {
         return line.clone();
     }
-    let is_break = |byte: u8| byte == b'\n' || byte == b'\r';
-    let mut flat: Vec<u8> = inside.iter().map(|byte| if is_break(*byte) { b' ' } else { *byte }).collect();
+    let mut flat = Vec::with_capacity(line.len() + 16);
+    let mut rest = inside;
+    while let Some((byte, after)) = rest.split_first() {
+        rest = match (byte, after) {
+            (b'\n' | b'\r', _) => {
+                flat.push(b' ');
+                after
+            }
+            (0xe2, [0x80, 0xa8, beyond @ ..]) => {
+                flat.extend_from_slice(br"\u2028");
+                beyond
+            }
+            (0xe2, [0x80, 0xa9, beyond @ ..]) => {
+                flat.extend_from_slice(br"\u2029");
+                beyond
+            }
+            _ => {
+                flat.push(*byte);
+                after
+            }
+        };
+    }
     flat.extend_from_slice(&line[inside.len()..]);
     flat.into()
 }
@@ -141,9 +171,7 @@ pub fn batch_needs_guard(line: &[u8]) -> bool {
 }
 
 fn is_id(raw: &str) -> bool {
-    raw.starts_with('"')
-        || (!raw.contains(['.', 'e', 'E'])
-            && raw.starts_with(['-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']))
+    raw.starts_with('"') || ids::is_integer(&ids::canonical(raw))
 }
 
 /// An answer of a server: a result or an error.
@@ -170,13 +198,20 @@ impl<'a> Response<'a> {
     pub fn error(&self) -> Option<(i64, String)> {
         let error = self.members.object("error")?;
         let code = serde_json::from_str(error.get("code")?).unwrap_or(0);
-        Some((code, error.text("message").unwrap_or_default()))
+        Some((code, error.text("message").unwrap_or_default().into_owned()))
+    }
+
+    /// The same answer with another value of a member.
+    pub fn with(&self, name: &str, raw: String) -> Self {
+        let mut members = self.members.clone();
+        members.set(name, raw);
+        Self { members }
     }
 
     /// The same answer under another id.
     pub fn under(&self, id: &str) -> Vec<u8> {
         let mut members = self.members.clone();
-        members.set("id", json::raw_text(id.to_owned()));
+        members.set("id", id.to_owned());
         line(members.render())
     }
 }
@@ -253,6 +288,8 @@ mod tests {
         assert_eq!(code("3"), INVALID_REQUEST);
         assert_eq!(code(r#"{"id":null,"method":"ping"}"#), INVALID_REQUEST);
         assert_eq!(code(r#"{"id":1.5,"method":"ping"}"#), INVALID_REQUEST);
+        assert_eq!(code(r#"{"id":true,"method":"ping"}"#), INVALID_REQUEST);
+        assert!(read(br#"{"id":1.0,"method":"ping"}"#).is_ok());
         assert_eq!(code(r#"{"id":{},"method":"ping"}"#), INVALID_REQUEST);
         assert_eq!(code(r#"{"id":1,"method":7}"#), INVALID_REQUEST);
         assert_eq!(code(r#"{"id":1,"method":"ping","method":"tools/call"}"#), INVALID_REQUEST);
@@ -269,6 +306,10 @@ mod tests {
         assert_eq!(flat("{\"a\":\r{\n}}\r\n"), "{\"a\": { }}\r\n");
         assert_eq!(flat("{}\n"), "{}\n");
         assert_eq!(flat("{\r}"), "{ }");
+        assert_eq!(
+            flat("{\"a\":\"x\u{2028}y\u{2029}z\u{2027}\"}\n"),
+            "{\"a\":\"x\\u2028y\\u2029z\u{2027}\"}\n"
+        );
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Messages are passed on as the bytes that came. Only `tools/list` (our arguments are added to tools that write) and
 //! `tools/call` of tools that write are touched.
 //!
-//! - [`message`], [`json`], [`frames`]: messages as bytes, read only as far as is needed.
+//! - [`message`], [`json`], [`frames`]: messages as bytes, read only as far as is needed. `ids`: how their ids are
+//!   compared.
 //! - [`tools`], [`catalog`], [`listing`]: what a server's tools are, which of them write, and what is added to them;
 //!   `naming`: what their names say.
 //! - [`call`]: a `tools/call`: its key, its payload, what the server gets. [`classify`]: what an answer proves.
@@ -11,9 +12,11 @@
 //!   on its way.
 //! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server.
 //! - [`stdio`], [`serve`]: a server that we start and a client that started us. [`probe`]: asks a check command.
+//! - [`alert`]: staying awake where messages come thick and fast.
 //! - [`explain`]: asks a server for its tools on behalf of a person.
 //! - [`http`]: servers at an address, and clients that connect. [`name`]: what a server is called.
 
+pub mod alert;
 pub mod call;
 pub mod catalog;
 pub mod classify;
@@ -22,6 +25,7 @@ pub mod flight;
 pub mod frames;
 pub mod guard;
 pub mod http;
+mod ids;
 pub mod json;
 pub mod link;
 pub mod listing;

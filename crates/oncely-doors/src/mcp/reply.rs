@@ -141,39 +141,42 @@ fn replayed(form: Form, replay: &Replay) -> String {
         let mark = if form.schema == Schema::Bound { Mark::Error } else { Mark::Good };
         return own(form, mark, &text, &envelope);
     };
-    let raw = as_result(String::from_utf8_lossy(result).into_owned());
+    let stored = String::from_utf8_lossy(result);
     let text = format!(
         "Replayed by oncely: attempt {} of this call succeeded {when}, and this is its result; nothing ran now. {}",
         record.body.attempts,
         again(record)
     );
-    let meta = json!({
-        "at": when_of(record),
-        "age_ms": replay.age_ms(),
-        "key": record.body.name.key.as_str(),
-        "attempt": record.body.attempts,
-        "id": record.intent.to_string(),
-    });
-    of_era(form.era, annotated(form.annotate, &raw, &text, REPLAYED, &meta))
+    let meta = format!(
+        r#"{{"at":{},"age_ms":{},"key":{},"attempt":{},"id":"{}"}}"#,
+        when_of(record),
+        replay.age_ms(),
+        json::quote(record.body.name.key.as_str()),
+        record.body.attempts,
+        record.intent
+    );
+    annotated(form, &as_result(&stored), &text, REPLAYED, meta)
 }
 
 /// A stored result as the caller's era has it: one that was stored in the other era may lack its type.
-fn of_era(era: Era, result: String) -> String {
-    match Members::parse(&result) {
-        Ok(mut members) if era == Era::Modern && !members.has("resultType") => {
-            members.set("resultType", json::raw(&"complete"));
-            members.render()
-        }
-        _ => result,
+fn of_era(era: Era, mut result: Members<'_>) -> Members<'_> {
+    if era == Era::Modern && !result.has("resultType") {
+        result.set("resultType", json::quote("complete"));
     }
+    result
 }
 
 /// A stored result; what a person or a check gave in its place may be any text.
-fn as_result(stored: String) -> String {
-    match Members::parse(&stored) {
-        Ok(_) => stored,
-        Err(_) => json!({ "content": [{ "type": "text", "text": stored.trim_end() }] }).to_string(),
-    }
+fn as_result(stored: &str) -> Members<'_> {
+    Members::parse(stored).unwrap_or_else(|_| {
+        let mut result = Members::default();
+        result.set("content", format!("[{}]", text_item(stored.trim_end())));
+        result
+    })
+}
+
+fn text_item(text: &str) -> String {
+    format!(r#"{{"type":"text","text":{}}}"#, json::quote(text))
 }
 
 fn when_of(record: &Record) -> u64 {
@@ -182,19 +185,18 @@ fn when_of(record: &Record) -> u64 {
 
 /// A result with one more text and one more entry under `_meta`; everything else, `structuredContent` above all, stays
 /// as it is.
-fn annotated(annotate: Annotate, raw: &str, text: &str, name: &str, meta: &Value) -> String {
-    let Ok(mut result) = Members::parse(raw) else { return raw.to_owned() };
-    if annotate == Annotate::Off {
-        return raw.to_owned();
+fn annotated(form: Form, result: &Members<'_>, text: &str, name: &str, meta: String) -> String {
+    let mut result = of_era(form.era, result.clone());
+    if form.annotate == Annotate::Off {
+        return result.render();
     }
-    let item = json!({ "type": "text", "text": text }).to_string();
-    let content = result.get("content").and_then(|content| json::push_item(content, &item));
-    if let (Annotate::Text, Some(content)) = (annotate, content) {
+    let content = result.get("content").and_then(|content| json::push_item(content, &text_item(text)));
+    if let (Annotate::Text, Some(content)) = (form.annotate, content) {
         result.set("content", content);
     }
     let mut under = result.object("_meta").unwrap_or_default();
-    under.set(name, json::raw(meta));
-    let under = under.raw();
+    under.set(name, meta);
+    let under = under.render();
     result.set("_meta", under);
     result.render()
 }
@@ -210,23 +212,69 @@ fn spent(form: Form, replay: &Replay, answer: &Answer) -> String {
     match stored {
         Some(raw) => {
             let raw = String::from_utf8_lossy(&raw);
-            of_era(form.era, annotated(form.annotate, &raw, &text, ENVELOPE, &json!(envelope)))
+            annotated(form, &as_result(&raw), &text, ENVELOPE, json::raw(&envelope))
         }
         None => own(form, Mark::Error, &text, &envelope),
     }
 }
 
-/// The answer to a call that ran now; `raw` is the server's own result, if there is one.
+/// The answer to a call that ran now; `raw` is the server's own result, if there is one. `None` where that says it all.
 pub fn executed(form: Form, execution: &Execution, record: &RecordName, raw: Option<&str>) -> Option<String> {
+    if let (Outcome::Rejected(failure), None) = (&execution.outcome, raw) {
+        return Some(refused(form, &failure.code, &failure.message, execution.unrecorded.is_none()));
+    }
+    let (text, envelope) = what_is_left_to_say(execution, record)?;
+    Some(match raw {
+        // However quiet replays are meant to be: this has to be said.
+        Some(raw) => {
+            let form = Form { annotate: Annotate::Text, era: Era::Legacy, ..form };
+            annotated(form, &as_result(raw), &text, ENVELOPE, json::raw(&envelope))
+        }
+        None => own(form, Mark::Error, &text, &envelope),
+    })
+}
+
+/// The answer to a call that ran now and to which the server did not answer, or nothing that can be read.
+pub fn without_answer(form: Form, execution: &Execution, record: &RecordName) -> String {
+    match (&execution.outcome, executed(form, execution, record, None)) {
+        (_, Some(ours)) => ours,
+        // The check found it done: what it printed is the result.
+        (Outcome::Succeeded { result: Some(found), .. }, None) => {
+            of_era(form.era, as_result(&String::from_utf8_lossy(found))).render()
+        }
+        _ => refused(form, "NO_RESULT", "it has happened already; the check gave no result", false),
+    }
+}
+
+/// The same where the server answered with a JSON-RPC error: that error, with what is left to say in its message and its
+/// data.
+pub fn executed_with_error(
+    execution: &Execution,
+    record: &RecordName,
+    error: &Members<'_>,
+) -> Option<String> {
+    let (text, envelope) = what_is_left_to_say(execution, record)?;
+    let mut error = error.clone();
+    let message = error.text("message").unwrap_or_default();
+    let message = json::raw(&format!("{message}\n{text}"));
+    error.set("message", message);
+    let data = error.get("data").filter(|raw| *raw != "null");
+    // What is no object stays as it is.
+    if let Ok(mut data) = Members::parse(data.unwrap_or("{}")) {
+        data.set(ENVELOPE, json::raw(&envelope));
+        let data = data.render();
+        error.set("data", data);
+    }
+    Some(error.render())
+}
+
+/// What has to be said of a call that ran besides what the server says: that its outcome is unknown, or not recorded.
+fn what_is_left_to_say(execution: &Execution, record: &RecordName) -> Option<(String, Envelope)> {
     let id = execution.intent.short();
     let warning = execution.unrecorded.as_ref().map(|unrecorded| warning(unrecorded, execution.attempt, &id));
     let text = match &execution.outcome {
-        Outcome::Succeeded { .. } => warning.clone(),
-        Outcome::Rejected(failure) if raw.is_none() => {
-            return Some(refused(form, &failure.code, &failure.message, warning.is_none()));
-        }
-        Outcome::Rejected(_) => warning.clone(),
-        Outcome::Unknown(doubt) => Some(unknown_words("", execution.attempt, &doubt.message, &id)),
+        Outcome::Succeeded { .. } | Outcome::Rejected(_) => warning.clone()?,
+        Outcome::Unknown(doubt) => unknown_words("", execution.attempt, &doubt.message, &id),
     };
     let mut envelope = match &execution.outcome {
         Outcome::Succeeded { effect, .. } => Envelope::done(effect.as_str(), Value::Null),
@@ -241,13 +289,7 @@ pub fn executed(form: Form, execution: &Execution, record: &RecordName, raw: Opt
         .with_meta("tool", record.tool.as_str())
         .with_meta("key", record.key.as_str())
         .with_meta("attempt", execution.attempt);
-    match (text, raw) {
-        // The server's own answer says it all.
-        (None, _) => None,
-        // However quiet replays are meant to be: this has to be said.
-        (Some(text), Some(raw)) => Some(annotated(Annotate::Text, raw, &text, ENVELOPE, &json!(envelope))),
-        (Some(text), None) => Some(own(form, Mark::Error, &text, &envelope)),
-    }
+    Some((text, envelope))
 }
 
 /// What names the record of a call that ran now.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use oncely::{AttemptInfo, Oncely, Outcome};
 
+use super::alert::Alert;
 use super::classify::{Talk, Verdict, verdict};
 use super::flight::Flight;
 use super::guard::Rules;
@@ -31,6 +32,7 @@ pub(super) struct Sending {
     pub(super) flight: Arc<Flight>,
     pub(super) judge: Judge,
     pub(super) engine: Oncely,
+    pub(super) alert: Arc<Alert>,
 }
 
 /// Says what an answer proves.
@@ -53,7 +55,8 @@ impl Sending {
                 "the client cancelled the call before it was sent; nothing ran",
             );
         }
-        let Self { id, line, link, flight, judge, engine } = self;
+        let Self { id, line, link, flight, judge, engine, alert } = self;
+        let _at_server = alert.at_server();
         // In a task of its own: what comes after we have stopped waiting is still the truth.
         let mut calling = tokio::spawn(async move { link.call(id, line).await });
         let cancelled = async {

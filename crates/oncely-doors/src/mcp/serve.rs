@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -50,6 +51,8 @@ pub struct Server {
     pub input: Option<Output>,
     /// Its standard output.
     pub output: Option<Input>,
+    /// The same, to be looked at.
+    looked_at: Option<OwnedFd>,
 }
 
 impl Server {
@@ -69,9 +72,10 @@ impl Server {
             .kill_on_drop(true)
             .spawn()?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+        let looked_at = child.stdout.as_ref().and_then(|pipe| pipe.as_fd().try_clone_to_owned().ok());
         let input = child.stdin.take().map(|pipe| Box::new(pipe) as Output);
         let output = child.stdout.take().map(|pipe| Box::new(pipe) as Input);
-        Ok(Self { child, group, input, output })
+        Ok(Self { child, group, input, output, looked_at })
     }
 
     fn signal(&self, signal: Signal) {
@@ -205,6 +209,11 @@ pub async fn stdio(
 ) -> io::Result<u8> {
     let closed = || io::Error::new(io::ErrorKind::BrokenPipe, "the server's streams could not be opened");
     let (to, from) = server.input.take().zip(server.output.take()).ok_or_else(closed)?;
+    if let (Ok(client), Some(server)) =
+        (std::io::stdin().as_fd().try_clone_to_owned(), server.looked_at.take())
+    {
+        guard.alert().watch([client, server]);
+    }
     let link = Arc::new(StdioLink::new(to));
     let client: Arc<dyn Client> = Arc::new(Outlet::new(output));
     let session = Session::new(guard, link.clone(), client);

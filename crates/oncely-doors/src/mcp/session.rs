@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::call::ToolCall;
 use super::flight::Flight;
 use super::guard::{Caller, Guard};
+use super::ids;
 use super::json::{self, Members};
 use super::link::{Client, Link};
 use super::listing;
@@ -118,7 +119,7 @@ impl Session {
                 Next::Pass
             }
             "tools/list" => match self.board(&request.id) {
-                Some(flight) => self.begin_task(line, flight, Task::List),
+                Some(on_board) => self.begin_task(line, on_board, Task::List),
                 None => self.tell(double_id(&request.id)).await,
             },
             "tools/call" => {
@@ -130,7 +131,9 @@ impl Session {
                     return Next::Pass;
                 }
                 match self.board(&request.id) {
-                    Some(flight) => self.begin_task(line, flight, Task::Call(principal.map(str::to_owned))),
+                    Some(on_board) => {
+                        self.begin_task(line, on_board, Task::Call(principal.map(str::to_owned)))
+                    }
                     None => self.tell(double_id(&request.id)).await,
                 }
             }
@@ -149,36 +152,36 @@ impl Session {
     }
 
     /// Takes a request on board; `None` if one with this id is under way.
-    fn board(&self, id: &str) -> Option<Arc<Flight>> {
+    fn board(self: &Arc<Self>, id: &str) -> Option<OnBoard> {
+        let id = ids::canonical(id);
         let mut flights = self.flights();
-        if flights.contains_key(id) {
+        if flights.contains_key(id.as_ref()) {
             return None;
         }
-        let flight = Arc::new(Flight::default());
-        flights.insert(id.to_owned(), flight.clone());
-        Some(flight)
+        let (id, flight) = (id.into_owned(), Arc::new(Flight::default()));
+        flights.insert(id.clone(), flight.clone());
+        self.busy.send_modify(|count| *count += 1);
+        Some(OnBoard { session: self.clone(), id, flight })
     }
 
     /// Works on a request in a task of its own: the client's other messages do not wait for it, and its end is recorded
     /// even if the client goes away.
-    fn begin_task(self: &Arc<Self>, line: &Bytes, flight: Arc<Flight>, task: Task) -> Next {
+    fn begin_task(self: &Arc<Self>, line: &Bytes, on_board: OnBoard, task: Task) -> Next {
         let (session, line) = (self.clone(), line.clone());
-        self.busy.send_modify(|count| *count += 1);
         tokio::spawn(async move {
-            if let Ok(Message::Request(request)) = message::read(&line) {
-                let answer = match task {
-                    Task::List => listing::answer(&session, &request, &flight).await,
-                    Task::Call(principal) => {
-                        session.answer_call(&request, &line, &flight, principal.as_deref()).await
-                    }
-                };
-                session.flights().remove(&request.id);
-                // A client that has cancelled a request does not expect an answer to it.
-                if let Some(answer) = answer.filter(|_| !flight.is_cancelled()) {
-                    session.client.send(answer.into()).await;
+            let Ok(Message::Request(request)) = message::read(&line) else { return };
+            let flight = &on_board.flight;
+            let answer = match task {
+                Task::List => listing::answer(&session, &request, flight).await,
+                Task::Call(principal) => {
+                    session.answer_call(&request, &line, &on_board, principal.as_deref()).await
                 }
+            };
+            on_board.leave();
+            // A client that has cancelled a request does not expect an answer to it.
+            if let Some(answer) = answer.filter(|_| !flight.is_cancelled()) {
+                session.client.send(answer.into()).await;
             }
-            session.busy.send_modify(|count| *count -= 1);
         });
         Next::Taken
     }
@@ -187,7 +190,7 @@ impl Session {
         self: &Arc<Self>,
         request: &Request<'_>,
         line: &Bytes,
-        flight: &Arc<Flight>,
+        on_board: &OnBoard,
         principal: Option<&str>,
     ) -> Option<Vec<u8>> {
         let call = match ToolCall::read(request) {
@@ -200,14 +203,14 @@ impl Session {
         let (kind, _) = self.guard.kind_as_known(&call.name);
         if kind == Kind::Read {
             // From here on the server answers it, and a cancellation is passed on.
-            self.flights().remove(&request.id);
-            if !flight.is_cancelled() {
+            on_board.leave();
+            if !on_board.flight.is_cancelled() {
                 self.link.pass(line.clone()).await;
             }
             return None;
         }
         let caller = Caller { link: &self.link, client: &self.client, principal };
-        Some(self.guard.answer(&call, &caller, flight).await)
+        Some(self.guard.answer(&call, &caller, &on_board.flight).await)
     }
 
     /// A client does not want an answer any more. A write that has been sent is let finish, so that its end is known;
@@ -215,17 +218,44 @@ impl Session {
     async fn cancel(&self, members: &Members<'_>) -> Next {
         let params = members.object("params").unwrap_or_default();
         let Some(id) = params.get("requestId") else { return Next::Pass };
-        let Some(flight) = self.flights().get(id).cloned() else { return Next::Pass };
+        let Some(flight) = self.flights().get(ids::canonical(id).as_ref()).cloned() else {
+            return Next::Pass;
+        };
         let sent_as = flight.cancel();
         if let Some(own_id) = sent_as.filter(|_| flight.forwards_cancel()) {
             let mut params = params.clone();
             params.set("requestId", json::raw(&own_id));
             let mut message = members.clone();
-            let params = params.raw();
+            let params = params.render();
             message.set("params", params);
             self.link.pass(message::line(message.render()).into()).await;
         }
         Next::Taken
+    }
+}
+
+/// A request on its way. However its task ends, the session does not wait for it any longer than that.
+struct OnBoard {
+    session: Arc<Session>,
+    /// In its one spelling.
+    id: String,
+    flight: Arc<Flight>,
+}
+
+impl OnBoard {
+    /// Makes room for another request of this id; one that has come already stays.
+    fn leave(&self) {
+        let mut flights = self.session.flights();
+        if flights.get(&self.id).is_some_and(|there| Arc::ptr_eq(there, &self.flight)) {
+            flights.remove(&self.id);
+        }
+    }
+}
+
+impl Drop for OnBoard {
+    fn drop(&mut self) {
+        self.leave();
+        self.session.busy.send_modify(|count| *count -= 1);
     }
 }
 

@@ -34,13 +34,13 @@ impl Tool {
     /// Reads one entry of `tools/list`; `None` if it has no name.
     pub fn read(entry: &str) -> Option<Self> {
         let members = Members::parse(entry).ok()?;
-        let name = members.text("name")?;
+        let name = members.text("name")?.into_owned();
         let annotations = members.object("annotations");
         let read_only = annotations.and_then(|a| serde_json::from_str(a.get("readOnlyHint")?).ok());
         let schema = members.object("inputSchema");
         let properties = schema.as_ref().and_then(|schema| schema.object("properties")).unwrap_or_default();
         let in_header = |(argument, property): (&str, &str)| {
-            Some((Members::parse(property).ok()?.text("x-mcp-header")?, argument.to_owned()))
+            Some((Members::parse(property).ok()?.text("x-mcp-header")?.into_owned(), argument.to_owned()))
         };
         let dry_run = properties.object(DRY_RUN_ARGUMENT);
         Some(Self {
@@ -141,7 +141,7 @@ pub fn rewrite(entry: &str, policy: impl FnOnce(&str) -> ToolPolicy) -> Option<S
     let annotations = (policy.mcp.advertise_idempotent == Advertise::Idempotent).then(|| {
         let mut annotations = annotations.clone();
         annotations.set("idempotentHint", json::raw(&true));
-        annotations.raw()
+        annotations.render()
     });
     if let Some(schema) = schema {
         members.set("inputSchema", schema);
@@ -152,22 +152,22 @@ pub fn rewrite(entry: &str, policy: impl FnOnce(&str) -> ToolPolicy) -> Option<S
     Some(members.render())
 }
 
-fn with_properties(mut schema: Members<'_>, added: Added) -> Box<serde_json::value::RawValue> {
+fn with_properties(mut schema: Members<'_>, added: Added) -> String {
     let properties = match (schema.has("properties"), schema.object("properties")) {
         // Not an object: nothing that we would know how to add to.
-        (true, None) => return schema.raw(),
+        (true, None) => return schema.render(),
         (_, properties) => properties.unwrap_or_default(),
     };
     let mut properties = properties.clone();
     if added.key {
-        properties.set(KEY_ARGUMENT, json::raw_text(KEY_PROPERTY.to_owned()));
+        properties.set(KEY_ARGUMENT, KEY_PROPERTY.to_owned());
     }
     if added.dry_run {
-        properties.set(DRY_RUN_ARGUMENT, json::raw_text(DRY_RUN_PROPERTY.to_owned()));
+        properties.set(DRY_RUN_ARGUMENT, DRY_RUN_PROPERTY.to_owned());
     }
-    let properties = properties.raw();
+    let properties = properties.render();
     schema.set("properties", properties);
-    schema.raw()
+    schema.render()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -157,13 +157,16 @@ impl Body for Watched {
 /// A client that waits for the reply to one request.
 pub(super) struct Sink {
     to: mpsc::Sender<Bytes>,
+    /// The place that is kept for the answer.
+    last: Mutex<Option<mpsc::OwnedPermit<Bytes>>>,
 }
 
 impl Sink {
     /// A sink, and what comes out of it.
     pub(super) fn new() -> (Self, mpsc::Receiver<Bytes>) {
-        let (to, from) = mpsc::channel(WAITING_MAX);
-        (Self { to }, from)
+        let (to, from) = mpsc::channel(WAITING_MAX + 1);
+        let last = Mutex::new(to.clone().try_reserve_owned().ok());
+        (Self { to, last }, from)
     }
 
     /// Hands a message over; one that went away, or does not keep up, misses it.
@@ -171,14 +174,18 @@ impl Sink {
         let _ = self.to.try_send(line);
     }
 
+    /// Hands the answer over, which nobody misses who is still there; once.
+    pub(super) fn put_last(&self, answer: Bytes) {
+        let place = self.last.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match place {
+            Some(place) => drop(place.send(answer)),
+            None => self.put(answer),
+        }
+    }
+
     /// Whether anybody is at the other end.
     pub(super) fn is_open(&self) -> bool {
         !self.to.is_closed()
-    }
-
-    /// Waits until nobody is at the other end.
-    pub(super) async fn closed(&self) {
-        self.to.closed().await;
     }
 }
 
@@ -186,5 +193,26 @@ impl Client for Sink {
     fn send(&self, line: Bytes) -> Boxed<'_, ()> {
         self.put(line);
         Box::pin(std::future::ready(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bytes, Sink, WAITING_MAX};
+
+    #[tokio::test]
+    async fn a_client_that_reads_slowly_may_miss_progress_but_never_the_answer() {
+        let (sink, mut from) = Sink::new();
+        for number in 0..2 * WAITING_MAX {
+            sink.put(number.to_string().into());
+        }
+        sink.put_last(Bytes::from_static(b"answer"));
+        drop(sink);
+        let mut seen = Vec::new();
+        while let Some(line) = from.recv().await {
+            seen.push(line);
+        }
+        assert_eq!(seen.len(), WAITING_MAX + 1);
+        assert_eq!(seen.last().unwrap(), "answer");
     }
 }

@@ -13,14 +13,15 @@ use super::body::{self, AnyResponse};
 use super::exchange::{Ended, Exchange, METHOD, NAME, is_answer, refuses_unseen};
 use super::headers::{PARAM_PREFIX, end_to_end};
 use super::messages::is_event_stream;
-use super::relay::Relay;
 use super::target::NoReply;
+use super::views::View;
 use crate::mcp::json::{self, Members};
 use crate::mcp::link::{Boxed, Client, Link, Reply};
 
 /// The link to the server for one request of a client: everything is said as the client says it.
 pub(super) struct CallLink {
-    relay: Arc<Relay>,
+    view: Arc<View>,
+    limit: usize,
     headers: HeaderMap,
     client: Arc<dyn Client>,
     /// The client's id, as it was written.
@@ -34,7 +35,8 @@ pub(super) struct CallLink {
 impl CallLink {
     /// The link for a client's own request.
     pub(super) fn new(
-        relay: &Arc<Relay>,
+        view: &Arc<View>,
+        limit: usize,
         headers: &HeaderMap,
         client: Arc<dyn Client>,
         client_id: &str,
@@ -43,7 +45,8 @@ impl CallLink {
         // We have to read the reply.
         headers.remove(ACCEPT_ENCODING);
         Self {
-            relay: relay.clone(),
+            view: view.clone(),
+            limit,
             headers,
             client,
             client_id: client_id.to_owned(),
@@ -53,8 +56,13 @@ impl CallLink {
     }
 
     /// The link for a `tools/list` of our own: in the client's name, but not about what its request is about.
-    pub(super) fn for_ourselves(relay: &Arc<Relay>, headers: &HeaderMap, client: Arc<dyn Client>) -> Self {
-        let mut link = Self::new(relay, headers, client, "null");
+    pub(super) fn for_ourselves(
+        view: &Arc<View>,
+        limit: usize,
+        headers: &HeaderMap,
+        client: Arc<dyn Client>,
+    ) -> Self {
+        let mut link = Self::new(view, limit, headers, client, "null");
         let about: Vec<HeaderName> =
             link.headers.keys().filter(|name| name.as_str().starts_with(PARAM_PREFIX)).cloned().collect();
         for name in about.into_iter().chain([NAME]) {
@@ -84,7 +92,7 @@ impl CallLink {
     async fn ask(&self, raw_id: &str, line: Bytes) -> Reply {
         let headers = self.headers.clone();
         let body = Bytes::copy_from_slice(crate::mcp::frames::content(&line));
-        let response = match self.relay.target.send(Method::POST, headers.clone(), body).await {
+        let response = match self.view.target.send(Method::POST, headers.clone(), body).await {
             Ok(response) => response,
             Err(NoReply::NotSent(why)) => return Reply::NotSent(why),
             Err(NoReply::Lost(why)) => return Reply::Lost(why),
@@ -93,8 +101,7 @@ impl CallLink {
             return self.refused(response, raw_id).await;
         }
         self.got_events.store(is_event_stream(&response), Ordering::Release);
-        let exchange =
-            Exchange { target: &self.relay.target, limit: self.relay.limit, headers, client: self };
+        let exchange = Exchange { target: &self.view.target, limit: self.limit, headers, client: self };
         match exchange.read(response, Some(raw_id)).await {
             Ended::Answered(answer) => Reply::Answered(answer),
             Ended::Lost(why) | Ended::NotSent(why) | Ended::Refused(why, _) => Reply::Lost(why),
@@ -105,8 +112,8 @@ impl CallLink {
     /// A message about a request that we sent, under the client's own id.
     fn under_its_id(&self, body: Bytes) -> Bytes {
         match serde_json::from_slice::<Members<'_>>(&body) {
-            Ok(mut message) if message.text("id").is_some_and(|id| self.relay.guard.ids.has(&id)) => {
-                message.set("id", json::raw_text(self.client_id.clone()));
+            Ok(mut message) if message.text("id").is_some_and(|id| self.view.guard.ids.has(&id)) => {
+                message.set("id", self.client_id.clone());
                 message.render().into()
             }
             _ => body,
@@ -117,10 +124,10 @@ impl CallLink {
     /// looked at the call.
     async fn refused(&self, response: Response<Incoming>, raw_id: &str) -> Reply {
         let (mut parts, incoming) = response.into_parts();
-        let why = format!("{} answered {}", self.relay.target.host(), parts.status);
+        let why = format!("{} answered {}", self.view.target.host(), parts.status);
         parts.headers = end_to_end(&parts.headers);
         let unseen = refuses_unseen(parts.status);
-        let limited = http_body_util::Limited::new(incoming, self.relay.limit);
+        let limited = http_body_util::Limited::new(incoming, self.limit);
         let Ok(collected) = limited.collect().await else { return Reply::Lost(why) };
         let bytes = collected.to_bytes();
         *self.kept_refusal() = Some(Response::from_parts(parts, self.under_its_id(bytes.clone())));
@@ -135,7 +142,7 @@ impl CallLink {
 impl Client for CallLink {
     fn send(&self, line: Bytes) -> Boxed<'_, ()> {
         if memchr::memmem::find(&line, b"list_changed").is_some() {
-            self.relay.guard.catalog.changed();
+            self.view.guard.catalog.changed();
         }
         self.client.send(line)
     }

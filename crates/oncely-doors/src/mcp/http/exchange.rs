@@ -9,6 +9,7 @@ use hyper::{HeaderMap, Method, Response, StatusCode};
 
 use super::messages::Messages;
 use super::target::Target;
+use crate::mcp::ids;
 use crate::mcp::json::Members;
 use crate::mcp::link::Client;
 
@@ -25,6 +26,8 @@ const RECONNECT_MIN: Duration = Duration::from_millis(100);
 const RECONNECT_MAX: Duration = Duration::from_secs(30);
 /// How often in a row that may fail.
 const RECONNECTS_MAX: u32 = 5;
+/// Most of a reply that is quoted.
+const QUOTE: usize = 500;
 
 /// How an exchange ended.
 pub(super) enum Ended {
@@ -54,12 +57,21 @@ impl Exchange<'_> {
         let mut messages = Messages::of(response, self.limit);
         let mut failures = 0;
         let mut last_event: Option<String> = None;
+        let mut odd = None;
         loop {
             let broke = loop {
                 match messages.next().await {
-                    Ok(Some(line)) if is_answer(&line, id) => return Ended::Answered(line),
-                    Ok(Some(line)) => self.client.send(line).await,
-                    Ok(None) => break "the reply ended without an answer".to_owned(),
+                    Ok(Some(line)) => match said(&line, id) {
+                        Said::Answer => return Ended::Answered(line),
+                        Said::Message => self.client.send(line).await,
+                        Said::Nothing => odd = Some(quoted(&line)),
+                    },
+                    Ok(None) => {
+                        let ended = "the reply ended without an answer";
+                        break odd
+                            .as_ref()
+                            .map_or_else(|| ended.to_owned(), |odd| format!("{ended}; it says: {odd}"));
+                    }
                     Err(why) => break why,
                 }
             };
@@ -99,7 +111,9 @@ impl Exchange<'_> {
         while let Some(response) = self.listen(last_event.as_deref()).await {
             let mut messages = Messages::of(response, self.limit);
             while let Ok(Some(line)) = messages.next().await {
-                self.client.send(line).await;
+                if said(&line, None) != Said::Nothing {
+                    self.client.send(line).await;
+                }
             }
             last_event = messages.last_event_id.take().or(last_event);
             tokio::time::sleep(pause_of(messages.retry_ms)).await;
@@ -118,15 +132,63 @@ pub(super) fn refuses_unseen(status: StatusCode) -> bool {
     codes.contains(&status.as_u16())
 }
 
-pub(super) fn is_answer(line: &[u8], id: Option<&str>) -> bool {
-    let members: Members<'_> = serde_json::from_slice(line).unwrap_or_default();
+/// What a line of a server is to whoever waits for the answer to an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    /// That answer.
+    Answer,
+    /// Another message.
+    Message,
+    /// No message at all: a page of a gateway, most likely. A client that reads lines would stumble over it.
+    Nothing,
+}
+
+fn said(line: &[u8], id: Option<&str>) -> Said {
+    let Ok(members) = serde_json::from_slice::<Members<'_>>(line) else {
+        let is_batch = serde_json::from_slice::<Vec<Members<'_>>>(line).is_ok();
+        return if is_batch { Said::Message } else { Said::Nothing };
+    };
     let is_answer = !members.has("method") && (members.has("result") || members.has("error"));
-    is_answer && id.is_some() && members.get("id") == id
+    let its_id = members.get("id").filter(|_| is_answer);
+    match its_id.zip(id) {
+        Some((its_id, id)) if ids::same(its_id, id) => Said::Answer,
+        _ => Said::Message,
+    }
+}
+
+/// Whether a line answers the request of this id.
+pub(super) fn is_answer(line: &[u8], id: Option<&str>) -> bool {
+    said(line, id) == Said::Answer
+}
+
+/// The beginning of what a server said, for people.
+pub(super) fn quoted(body: &[u8]) -> String {
+    String::from_utf8_lossy(&body[..body.len().min(QUOTE)]).trim().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{RECONNECT, RECONNECT_MAX, RECONNECT_MIN, pause_of};
+    use super::{RECONNECT, RECONNECT_MAX, RECONNECT_MIN, Said, pause_of, said};
+
+    #[test]
+    fn an_answer_is_known_by_its_id_however_that_is_written_and_a_page_is_no_message() {
+        let one = Some("1");
+        for (line, expected) in [
+            (r#"{"id":1,"result":{}}"#, Said::Answer),
+            (r#"{"error":{},"id":1.0}"#, Said::Answer),
+            (r#"{"id":"1","result":{}}"#, Said::Message),
+            (r#"{"id":1,"method":"ping"}"#, Said::Message),
+            (r#"{"method":"notifications/message"}"#, Said::Message),
+            (r#"[{"id":1,"result":{}}]"#, Said::Message),
+            ("<html>", Said::Nothing),
+            ("\"text\"", Said::Nothing),
+            ("[1]", Said::Nothing),
+        ] {
+            assert_eq!(said(line.as_bytes(), one), expected, "{line}");
+        }
+        assert_eq!(said(br#"{"id":"\u0061","result":{}}"#, Some("\"a\"")), Said::Answer);
+        assert_eq!(said(br#"{"id":1,"result":{}}"#, None), Said::Message);
+    }
 
     #[test]
     fn a_server_decides_within_bounds_how_soon_it_is_asked_again() {

@@ -1,7 +1,9 @@
 //! Headers: which of them concern the two ends, and whether they say the same as the message.
 
 use hyper::HeaderMap;
-use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
+use hyper::header::{
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, HeaderValue,
+};
 
 use super::exchange::{METHOD, NAME};
 use crate::command::base64;
@@ -27,11 +29,15 @@ pub(super) const MISMATCH: i32 = -32020;
 const ENCODED: (&str, &str) = ("=?base64?", "?=");
 
 /// What is said where a message may be read in two ways.
-pub(super) const NOT_UTF8: &str = "messages are UTF-8; nothing ran";
+pub(super) const NOT_UTF8: &str = "messages are UTF-8 and not compressed; nothing ran";
 
-/// Whether a request says that its body is in another encoding than UTF-8: then the server would read another message than
-/// we do.
+/// Whether a request says that its body is in another encoding than UTF-8, or compressed: then the server would read
+/// another message than we do.
 pub(super) fn is_not_utf8(headers: &HeaderMap) -> bool {
+    let is_identity = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
+    if !headers.get_all(CONTENT_ENCODING).iter().all(is_identity) {
+        return true;
+    }
     headers.get_all(CONTENT_TYPE).iter().any(|value| {
         let Ok(value) = value.to_str() else { return true };
         let value = value.to_ascii_lowercase();
@@ -186,6 +192,8 @@ mod tests {
             assert!(odd(kind), "{kind}");
         }
         assert!(!is_not_utf8(&HeaderMap::new()));
+        assert!(!is_not_utf8(&headers(&[("content-encoding", "identity")])));
+        assert!(is_not_utf8(&headers(&[("content-encoding", "gzip")])));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! - [`target`]: a server at an address; `exchange`: one request to it and all that comes back.
 //! - [`upstream`]: the link to such a server for a client on standard input and output.
 //! - [`front`]: clients that connect, and who may. `body`: bodies of replies. `headers`: what headers say.
-//! - [`relay`]: from HTTP to HTTP; `call_link`: one call on that way; `rewritten`: a reply that is changed.
+//! - [`relay`]: from HTTP to HTTP; `views`: the server as each caller sees it; `call_link`: one call on that
+//!   way; `rewritten`: a reply that is changed.
 //! - [`started`]: from HTTP to servers that we start; `mux`: one such server and its many clients; `routes`: whom
 //!   its messages are for.
 
@@ -22,3 +23,6 @@ pub mod sse;
 pub mod started;
 pub mod target;
 pub mod upstream;
+mod views;
+
+pub use views::VIEWS_MAX;

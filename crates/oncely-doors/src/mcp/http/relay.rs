@@ -18,9 +18,11 @@ use super::front::{Backend, Tenant, read_body};
 use super::headers::{self, end_to_end};
 use super::rewritten;
 use super::target::{NoReply, Target};
+use super::views::{View, Views};
 use crate::mcp::call::ToolCall;
 use crate::mcp::flight::Flight;
 use crate::mcp::guard::{Caller, Guard};
+use crate::mcp::ids;
 use crate::mcp::json::{self, Members};
 use crate::mcp::link::{Boxed, Client, Link};
 use crate::mcp::listing;
@@ -28,11 +30,8 @@ use crate::mcp::message::{self, INVALID_REQUEST, Message, Response as Answer};
 
 /// Passes requests on to a server at an address.
 pub struct Relay {
-    pub(super) guard: Arc<Guard>,
-    pub(super) target: Target,
-    pub(super) limit: usize,
-    /// What tells callers apart.
-    tenant: Tenant,
+    views: Views,
+    limit: usize,
     /// Calls under way, by session and id: where a cancellation finds them.
     flights: Mutex<HashMap<(Bytes, String), Arc<Flight>>>,
 }
@@ -40,7 +39,7 @@ pub struct Relay {
 impl Relay {
     /// Passes requests on to this server.
     pub fn new(guard: Arc<Guard>, target: Target, limit: usize, tenant: Tenant) -> Arc<Self> {
-        Arc::new(Self { guard, target, limit, tenant, flights: Mutex::default() })
+        Arc::new(Self { views: Views::new(guard, target, tenant), limit, flights: Mutex::default() })
     }
 
     fn flights(&self) -> MutexGuard<'_, HashMap<(Bytes, String), Arc<Flight>>> {
@@ -56,14 +55,18 @@ impl Relay {
             Ok(bytes) => bytes,
             Err(refused) => return refused,
         };
-        if parts.uri.path() != self.target.uri().path() {
-            return self.aside(parts, bytes).await;
+        if parts.uri.path() != self.views.plain.target.uri().path() {
+            return aside(&self.views.plain, parts, bytes).await;
         }
+        let view = match self.views.of(&parts) {
+            Ok(view) => view,
+            Err(refused) => return refused.response(),
+        };
         match parts.method {
             Method::POST => {}
             // Ends and streams of sessions. A message in such a request would not be looked at.
             Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS if bytes.is_empty() => {
-                return self.pass(parts, bytes).await;
+                return view.pass(parts, bytes).await;
             }
             _ => {
                 return body::plain(
@@ -76,10 +79,10 @@ impl Relay {
         match message::read(&bytes) {
             Err(bad) => refuse(bad.answer()),
             Ok(Message::Other) => {
-                self.guard.client_answers();
-                self.pass(parts, bytes).await
+                view.guard.client_answers();
+                view.pass(parts, bytes).await
             }
-            Ok(Message::Batch) if !message::batch_needs_guard(&bytes) => self.pass(parts, bytes).await,
+            Ok(Message::Batch) if !message::batch_needs_guard(&bytes) => view.pass(parts, bytes).await,
             Ok(Message::Batch) => {
                 let why = "a batch with calls of tools is not taken; send them one by one; nothing ran";
                 refuse(message::error("null", INVALID_REQUEST, why))
@@ -90,37 +93,135 @@ impl Relay {
             Ok(Message::Notification { method, members }) if method == "notifications/cancelled" => {
                 match self.cancel(&parts, &members) {
                     Cancel::Kept => body::plain(StatusCode::ACCEPTED, ""),
-                    Cancel::Passed(message) => self.pass(parts, message).await,
-                    Cancel::NotOurs => self.pass(parts, bytes.clone()).await,
+                    Cancel::Passed(message) => view.pass(parts, message).await,
+                    Cancel::NotOurs => view.pass(parts, bytes.clone()).await,
                 }
             }
-            Ok(Message::Notification { .. }) => self.pass(parts, bytes).await,
+            Ok(Message::Notification { .. }) => view.pass(parts, bytes).await,
             Ok(Message::Request(request)) => match request.method.as_str() {
-                "tools/list" => self.list(parts, bytes.clone(), request.id.clone()).await,
+                "tools/list" => self.list(&view, parts, bytes.clone(), request.id.clone()).await,
                 "tools/call" => match ToolCall::read(&request) {
-                    Ok(call) => self.call(parts, &call, bytes.clone()).await,
+                    Ok(call) => self.call(&view, parts, &call, bytes.clone()).await,
                     Err(answer) => refuse(answer),
                 },
-                _ => self.pass(parts, bytes.clone()).await,
+                _ => view.pass(parts, bytes.clone()).await,
             },
         }
     }
 
-    /// Another path: only what a client looks up about the server. Nothing there may be a way to the server's own path
-    /// that nobody guards.
-    async fn aside(&self, parts: Parts, bytes: Bytes) -> AnyResponse {
-        let looks_up =
-            [Method::GET, Method::HEAD, Method::OPTIONS].contains(&parts.method) && bytes.is_empty();
-        let path = parts.uri.path_and_query().cloned();
-        match path.filter(|path| looks_up && is_plain_lookup(path.path())) {
-            Some(path) => {
-                let sent = self.target.send_to(parts.method, path, end_to_end(&parts.headers), bytes).await;
-                self.replied(sent)
-            }
-            None => body::plain(StatusCode::NOT_FOUND, "there is nothing at this path"),
-        }
+    /// Passes `tools/list` on, and its answer back in the form that it has.
+    async fn list(&self, view: &View, parts: Parts, bytes: Bytes, id: String) -> AnyResponse {
+        let edition = view.guard.catalog.edition();
+        let mut headers = end_to_end(&parts.headers);
+        // We have to read the reply.
+        headers.remove(ACCEPT_ENCODING);
+        let response = match view.target.send(Method::POST, headers, bytes).await {
+            Ok(response) if response.status() == StatusCode::OK => response,
+            other => return view.replied(other),
+        };
+        let guard = view.guard.clone();
+        let rewrite = move |line: &[u8]| {
+            listing::notice(&guard, line);
+            let text = std::str::from_utf8(line).ok()?;
+            let response = Answer::read(text)
+                .filter(|response| response.members.get("id").is_some_and(|its| ids::same(its, &id)))?;
+            Some(listing::rewritten(&guard, &response, &id, edition))
+        };
+        rewritten::reply(response, self.limit, rewrite).await
     }
 
+    async fn call(
+        self: &Arc<Self>,
+        view: &Arc<View>,
+        parts: Parts,
+        call: &ToolCall<'_>,
+        bytes: Bytes,
+    ) -> AnyResponse {
+        let guard = &view.guard;
+        let (sink, from) = Sink::new();
+        let client: Arc<dyn Client> = Arc::new(sink);
+        if guard.kind(&call.name).is_err() {
+            let link = CallLink::for_ourselves(view, self.limit, &parts.headers, client.clone());
+            let asking: Arc<dyn Link> = Arc::new(link);
+            listing::learn(guard, &asking, call.self_description().as_deref()).await;
+        }
+        if guard.kind_as_known(&call.name).0 == Kind::Read {
+            return view.pass(parts, bytes).await;
+        }
+        let tool = guard.catalog.find(&call.name).ok().flatten();
+        if let Some(why) = headers::contradiction(&parts.headers, call, tool.as_deref()) {
+            let answer = message::error(&call.id, headers::MISMATCH, &format!("{why}; nothing ran"));
+            return body::message(StatusCode::BAD_REQUEST, answer);
+        }
+        let link = Arc::new(CallLink::new(view, self.limit, &parts.headers, client.clone(), &call.id));
+        let session = parts.headers.get(SESSION).map(|id| Bytes::copy_from_slice(id.as_bytes()));
+        let place = session.map(|session| (session, ids::canonical(&call.id).into_owned()));
+        let flight = Arc::new(Flight::default());
+        if let Some(place) = &place {
+            self.flights().insert(place.clone(), flight.clone());
+        }
+        let (relay, view, sending) = (self.clone(), view.clone(), link.clone());
+        let work = async move {
+            let sending: Arc<dyn Link> = sending;
+            let caller = Caller { link: &sending, client: &client, principal: view.principal.as_deref() };
+            let answer = match message::read(&bytes) {
+                Ok(Message::Request(request)) => match ToolCall::read(&request) {
+                    Ok(call) => view.guard.answer(&call, &caller, &flight).await,
+                    Err(answer) => answer,
+                },
+                // It was read before.
+                _ => Vec::new(),
+            };
+            if let Some(place) = place {
+                let mut flights = relay.flights();
+                // A client that uses an id again has another call there by now.
+                if flights.get(&place).is_some_and(|there| Arc::ptr_eq(there, &flight)) {
+                    flights.remove(&place);
+                }
+            }
+            answer
+        };
+        respond(work, from, link).await
+    }
+
+    /// Whether a cancellation is about a call that we guard. A write that was sent is let finish, unless its policy says
+    /// otherwise.
+    fn cancel(&self, parts: &Parts, members: &Members<'_>) -> Cancel {
+        let params = members.object("params").unwrap_or_default();
+        let (Some(session), Some(id)) = (parts.headers.get(SESSION), params.get("requestId")) else {
+            return Cancel::NotOurs;
+        };
+        let place = (Bytes::copy_from_slice(session.as_bytes()), ids::canonical(id).into_owned());
+        let Some(flight) = self.flights().get(&place).cloned() else { return Cancel::NotOurs };
+        match flight.cancel().filter(|_| flight.forwards_cancel()) {
+            Some(own_id) => {
+                let mut params = params.clone();
+                params.set("requestId", json::raw(&own_id));
+                let mut message = members.clone();
+                let params = params.render();
+                message.set("params", params);
+                Cancel::Passed(message.render().into())
+            }
+            None => Cancel::Kept,
+        }
+    }
+}
+
+/// Another path: only what a client looks up about the server. Nothing there may be a way to the server's own path that
+/// nobody guards.
+async fn aside(view: &View, parts: Parts, bytes: Bytes) -> AnyResponse {
+    let looks_up = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&parts.method) && bytes.is_empty();
+    let path = parts.uri.path_and_query().cloned();
+    match path.filter(|path| looks_up && is_plain_lookup(path.path())) {
+        Some(path) => {
+            let sent = view.target.send_to(parts.method, path, end_to_end(&parts.headers), bytes).await;
+            view.replied(sent)
+        }
+        None => body::plain(StatusCode::NOT_FOUND, "there is nothing at this path"),
+    }
+}
+
+impl View {
     async fn pass(&self, parts: Parts, bytes: Bytes) -> AnyResponse {
         let sent = self.target.send(parts.method, end_to_end(&parts.headers), bytes).await;
         self.replied(sent)
@@ -138,93 +239,6 @@ impl Relay {
                 Response::from_parts(parts, Watched::body(incoming, &self.guard))
             }
             Err(NoReply::NotSent(why) | NoReply::Lost(why)) => body::plain(StatusCode::BAD_GATEWAY, &why),
-        }
-    }
-
-    /// Passes `tools/list` on, and its answer back in the form that it has.
-    async fn list(self: &Arc<Self>, parts: Parts, bytes: Bytes, id: String) -> AnyResponse {
-        let edition = self.guard.catalog.edition();
-        let mut headers = end_to_end(&parts.headers);
-        // We have to read the reply.
-        headers.remove(ACCEPT_ENCODING);
-        let response = match self.target.send(Method::POST, headers, bytes).await {
-            Ok(response) if response.status() == StatusCode::OK => response,
-            other => return self.replied(other),
-        };
-        let guard = self.guard.clone();
-        let rewrite = move |line: &[u8]| {
-            listing::notice(&guard, line);
-            let text = std::str::from_utf8(line).ok()?;
-            let response =
-                Answer::read(text).filter(|response| response.members.get("id") == Some(id.as_str()))?;
-            Some(listing::rewritten(&guard, &response, &id, edition))
-        };
-        rewritten::reply(response, self.limit, rewrite).await
-    }
-
-    async fn call(self: &Arc<Self>, parts: Parts, call: &ToolCall<'_>, bytes: Bytes) -> AnyResponse {
-        let (sink, from) = Sink::new();
-        let client: Arc<dyn Client> = Arc::new(sink);
-        if self.guard.kind(&call.name).is_err() {
-            let asking: Arc<dyn Link> =
-                Arc::new(CallLink::for_ourselves(self, &parts.headers, client.clone()));
-            listing::learn(&self.guard, &asking, call.self_description().as_deref()).await;
-        }
-        if self.guard.kind_as_known(&call.name).0 == Kind::Read {
-            return self.pass(parts, bytes).await;
-        }
-        let tool = self.guard.catalog.find(&call.name).ok().flatten();
-        if let Some(why) = headers::contradiction(&parts.headers, call, tool.as_deref()) {
-            let answer = message::error(&call.id, headers::MISMATCH, &format!("{why}; nothing ran"));
-            return body::message(StatusCode::BAD_REQUEST, answer);
-        }
-        let link = Arc::new(CallLink::new(self, &parts.headers, client.clone(), &call.id));
-        let session = parts.headers.get(SESSION).map(|id| Bytes::copy_from_slice(id.as_bytes()));
-        let place = session.map(|session| (session, call.id.clone()));
-        let flight = Arc::new(Flight::default());
-        if let Some(place) = &place {
-            self.flights().insert(place.clone(), flight.clone());
-        }
-        let principal = self.tenant.principal(&parts.headers);
-        let (relay, sending) = (self.clone(), link.clone());
-        let work = async move {
-            let sending: Arc<dyn Link> = sending;
-            let caller = Caller { link: &sending, client: &client, principal: principal.as_deref() };
-            let answer = match message::read(&bytes) {
-                Ok(Message::Request(request)) => match ToolCall::read(&request) {
-                    Ok(call) => relay.guard.answer(&call, &caller, &flight).await,
-                    Err(answer) => answer,
-                },
-                // It was read before.
-                _ => Vec::new(),
-            };
-            if let Some(place) = place {
-                relay.flights().remove(&place);
-            }
-            answer
-        };
-        respond(work, from, link).await
-    }
-
-    /// Whether a cancellation is about a call that we guard. A write that was sent is let finish, unless its policy says
-    /// otherwise.
-    fn cancel(&self, parts: &Parts, members: &Members<'_>) -> Cancel {
-        let params = members.object("params").unwrap_or_default();
-        let (Some(session), Some(id)) = (parts.headers.get(SESSION), params.get("requestId")) else {
-            return Cancel::NotOurs;
-        };
-        let place = (Bytes::copy_from_slice(session.as_bytes()), id.to_owned());
-        let Some(flight) = self.flights().get(&place).cloned() else { return Cancel::NotOurs };
-        match flight.cancel().filter(|_| flight.forwards_cancel()) {
-            Some(own_id) => {
-                let mut params = params.clone();
-                params.set("requestId", json::raw(&own_id));
-                let mut message = members.clone();
-                let params = params.raw();
-                message.set("params", params);
-                Cancel::Passed(message.render().into())
-            }
-            None => Cancel::Kept,
         }
     }
 }
@@ -278,7 +292,7 @@ async fn respond(
                 return body::message(StatusCode::OK, answered);
             }
             let (sink, events) = Sink::new();
-            sink.put(answered.into());
+            sink.put_last(answered.into());
             return body::events(events, ());
         }
     };

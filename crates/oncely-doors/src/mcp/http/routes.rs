@@ -12,6 +12,7 @@ use memchr::memmem;
 use oncely_core::name::hex;
 
 use super::body::Sink;
+use crate::mcp::ids;
 use crate::mcp::json::{self, Members};
 use crate::mcp::link::{Boxed, Client};
 use crate::mcp::message::{self, INTERNAL_ERROR, Message};
@@ -88,8 +89,8 @@ impl Routes {
         if token.is_some() {
             meta.set("progressToken", json::raw(&self.token_of(number)));
             let mut params = params.clone();
-            params.set("_meta", meta.raw());
-            members.set("params", params.raw());
+            params.set("_meta", meta.render());
+            members.set("params", params.render());
         }
         self.waiting().insert(number, Route { id: request.id.clone(), token, sink });
         (number, message::line(members.render()))
@@ -100,10 +101,11 @@ impl Routes {
         let Ok(Message::Notification { method, members }) = message::read(line) else { return None };
         let params = members.object("params").filter(|_| method == "notifications/cancelled")?;
         let id = params.get("requestId")?;
-        let number = self.waiting().iter().find(|(_, route)| route.id == id).map(|(number, _)| *number)?;
+        let number =
+            self.waiting().iter().find(|(_, route)| ids::same(&route.id, id)).map(|(number, _)| *number)?;
         let mut params = params.clone();
         params.set("requestId", json::raw(&self.id_of(number)));
-        let params = params.raw();
+        let params = params.render();
         let mut message = members.clone();
         message.set("params", params);
         Some(message::line(message.render()).into())
@@ -120,13 +122,13 @@ impl Routes {
             }
             About::Answer(number) => {
                 if let Some(route) = self.waiting().remove(&number) {
-                    route.sink.put(self.with_own_names(&line, number, &route));
+                    route.sink.put_last(self.with_own_names(&line, number, &route));
                 }
             }
             About::Unreadable(number) => {
                 if let Some(route) = self.waiting().remove(&number) {
                     let why = "the server's answer cannot be read";
-                    route.sink.put(message::error(&route.id, INTERNAL_ERROR, why).into());
+                    route.sink.put_last(message::error(&route.id, INTERNAL_ERROR, why).into());
                 }
             }
         }
@@ -184,9 +186,8 @@ impl Routes {
     /// Whoever waits still is told that no answer will come.
     pub(super) fn end(&self) {
         for (_, route) in std::mem::take(&mut *self.waiting()) {
-            route
-                .sink
-                .put(message::error(&route.id, INTERNAL_ERROR, "the server ended before it answered").into());
+            let why = "the server ended before it answered";
+            route.sink.put_last(message::error(&route.id, INTERNAL_ERROR, why).into());
         }
         *self.listener() = None;
     }

@@ -27,6 +27,8 @@ use crate::mcp::message::{self, INVALID_REQUEST, Message, Response};
 const SESSIONS_MAX: usize = 100;
 /// A session that nobody has used for this long is ended when another begins.
 const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
+/// Most events that wait for a client that reads slowly, once they are on their way out.
+const EVENTS_WAITING: usize = 16;
 /// Where clients find the server.
 const PATHS: [&str; 2] = ["/mcp", "/"];
 
@@ -252,18 +254,18 @@ async fn respond(mut from: mpsc::Receiver<Bytes>, ticket: Ticket) -> AnyResponse
     if is_answer {
         return body::message(StatusCode::OK, first);
     }
-    let (sink, events) = Sink::new();
-    sink.put(first);
+    let (sink, events) = mpsc::channel(EVENTS_WAITING);
     tokio::spawn(async move {
+        let mut next = Some(first);
         // Over with the answer, when the route lets go of its end, or when the client goes away.
-        loop {
-            tokio::select! {
-                line = from.recv() => match line {
-                    Some(line) => sink.put(line),
-                    None => return,
-                },
-                () = sink.closed() => return,
+        while let Some(line) = next {
+            if sink.send(line).await.is_err() {
+                return;
             }
+            next = tokio::select! {
+                line = from.recv() => line,
+                () = sink.closed() => return,
+            };
         }
     });
     body::events(events, ticket)

@@ -19,6 +19,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(2);
 
 /// A server at an address.
+#[derive(Clone)]
 pub struct Target {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     uri: Uri,
@@ -68,6 +69,20 @@ impl Target {
             .pool_idle_timeout(IDLE)
             .build(connector);
         Ok(Self { client, uri, headers: said })
+    }
+
+    /// The same server, asked with a query of a client besides that of its address.
+    pub(super) fn with_query(&self, query: &str) -> Result<Self, String> {
+        let query = match self.uri.query() {
+            Some(own) if own == query => own.to_owned(),
+            Some(own) => format!("{own}&{query}"),
+            None => query.to_owned(),
+        };
+        let mut parts = self.uri.clone().into_parts();
+        let path = format!("{}?{query}", self.uri.path());
+        parts.path_and_query = Some(path.parse().map_err(|e| format!("the query cannot be passed on: {e}"))?);
+        let uri = Uri::from_parts(parts).map_err(|e| format!("the query cannot be passed on: {e}"))?;
+        Ok(Self { uri, ..self.clone() })
     }
 
     /// The address.
@@ -143,4 +158,26 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = inner.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Target;
+
+    #[test]
+    fn a_query_of_a_client_comes_after_that_of_the_address() {
+        let asked = |url: &str, query: &str| {
+            Target::new(url, &[])
+                .unwrap()
+                .with_query(query)
+                .unwrap()
+                .uri()
+                .path_and_query()
+                .unwrap()
+                .to_string()
+        };
+        assert_eq!(asked("http://h/mcp", "a=1"), "/mcp?a=1");
+        assert_eq!(asked("http://h/mcp?key=k", "a=1"), "/mcp?key=k&a=1");
+        assert_eq!(asked("http://h/mcp?key=k", "key=k"), "/mcp?key=k");
+    }
 }

@@ -1,5 +1,6 @@
 //! The link to a server at an address, for a client on standard input and output.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Response, StatusCode};
 use tokio::sync::watch;
 
-use super::exchange::{Ended, Exchange, METHOD, NAME, SESSION, VERSION, is_answer, refuses_unseen};
+use super::exchange::{Ended, Exchange, METHOD, NAME, SESSION, VERSION, is_answer, quoted, refuses_unseen};
 use super::headers::{PARAM_PREFIX, as_text, encode};
 use super::messages::Messages;
 use super::target::{NoReply, Target};
@@ -24,8 +25,6 @@ const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
 const NOTE: Duration = Duration::from_secs(10);
 /// How long a server may take to take note of our end.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Most of a reply that is quoted.
-const QUOTE: usize = 500;
 
 /// The link to a server at an address.
 pub struct HttpLink {
@@ -100,10 +99,10 @@ impl HttpLink {
 
     fn about(&self, line: &[u8]) -> About {
         let message: Members<'_> = serde_json::from_slice(line).unwrap_or_default();
-        let method = message.text("method").unwrap_or_default();
+        let method = message.text("method").unwrap_or_default().into_owned();
         let params = message.object("params").unwrap_or_default();
         let mut headers = self.base_headers();
-        let version = params.object("_meta").and_then(|meta| meta.text(VERSION_META));
+        let version = params.object("_meta").and_then(|meta| meta.text(VERSION_META).map(Cow::into_owned));
         if let Some(version) = version.and_then(|version| HeaderValue::from_str(&version).ok()) {
             headers.insert(VERSION, version);
             self.describe(&mut headers, &method, &params);
@@ -165,16 +164,16 @@ impl HttpLink {
     /// Notes which protocol was agreed on.
     fn agree(&self, answer: &[u8]) {
         let members: Members<'_> = serde_json::from_slice(answer).unwrap_or_default();
-        let version = members.object("result").and_then(|result| result.text("protocolVersion"));
+        let result = members.object("result").unwrap_or_default();
+        let version = result.text("protocolVersion");
         self.state().version = version.and_then(|version| HeaderValue::from_str(&version).ok());
     }
 
     async fn refused(&self, response: Response<Incoming>, id: Option<&str>) -> Ended {
         let status = response.status();
         let body = Messages::of(response, self.limit).next().await.ok().flatten();
-        let quoted =
-            body.as_deref().map(|body| String::from_utf8_lossy(&body[..body.len().min(QUOTE)]).into_owned());
-        let why = format!("{} answered {status}: {}", self.target.host(), quoted.unwrap_or_default().trim());
+        let quoted = body.as_deref().map(quoted).unwrap_or_default();
+        let why = format!("{} answered {status}: {quoted}", self.target.host());
         if let Some(answer) = body.as_ref().filter(|body| is_answer(body, id)) {
             return Ended::Answered(answer.clone());
         }
@@ -234,8 +233,8 @@ impl Link for HttpLink {
                     let this = this.clone();
                     this.busy.send_modify(|count| *count += 1);
                     tokio::spawn(async move {
-                        // But a server that does not take it must not stop all that follows.
-                        let _ = tokio::time::timeout(NOTE, this.clone().pass_one(line)).await;
+                        // However long it takes: the client decides when it has waited enough.
+                        this.clone().pass_one(line).await;
                         this.busy.send_modify(|count| *count -= 1);
                     });
                     continue;
