@@ -9,6 +9,8 @@ mod report;
 mod sections;
 mod stats;
 mod textbook;
+mod upstream;
+mod web;
 mod worker;
 mod workload;
 
@@ -57,6 +59,9 @@ struct Args {
     /// The release binary of the command line tool
     #[arg(long, value_name = "FILE", hide = true, default_value = "target/release/oncely")]
     oncely: PathBuf,
+    /// Where Restate is installed
+    #[arg(long, value_name = "DIR", hide = true, default_value = "bench/target/restate")]
+    restate: PathBuf,
     /// The peer's driver
     #[arg(
         long,
@@ -72,6 +77,7 @@ fn main() -> ExitCode {
     let done = match words.get(1).map(String::as_str) {
         Some("worker") => worker::main(&words[2..]),
         Some("echo") => echo::serve(),
+        Some("upstream") => upstream::serve(),
         _ => measure(Args::parse()),
     };
     match done {
@@ -94,6 +100,8 @@ fn measure(args: Args) -> Result<()> {
     )?;
     bench.oncely = args.oncely;
     bench.peer = args.peer;
+    bench.root.clone_from(&args.root);
+    bench.restate = args.restate;
     let machine = bench.describe(&args.root);
     println!("{machine}");
     if args.quick {

@@ -75,6 +75,7 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
         tls: tls(&context, &config)?,
         connections_max: config.connections_max,
         drain: config.drain,
+        patience: config.patience,
     };
     let listen = args.listen.or(config.listen).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7300)));
     let listener = TcpListener::bind(listen).await.map_err(|e| {

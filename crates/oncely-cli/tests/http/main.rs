@@ -12,5 +12,6 @@ mod parallel;
 mod passing;
 mod providers;
 mod scenarios;
+mod silence;
 mod starting;
 mod upstream;

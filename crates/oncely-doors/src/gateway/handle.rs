@@ -1,6 +1,7 @@
 //! From a request to an answer: finds the route, refuses what cannot be forwarded, guards or passes through.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::HOST;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
@@ -14,14 +15,17 @@ use tokio_rustls::TlsConnector;
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 
+use super::activity::Underway;
 use super::config::{GatewayConfig, RouteConfig};
 use super::counters::{Count, Counters};
 use super::forward::{self, HostSeen, Peer, Way, Wish};
 use super::guarded::{KeyPassed, Placed, ToUpstream, judge_of, key_field};
 use super::pattern::{PathPattern, read_path};
 use super::upgrade;
-use super::upstream::{AnswerBody, Reuse, SendFailure, Upstream};
+use super::upstream::{AnswerBody, Reuse, SendFailure, Timeouts, Upstream};
 
+/// The body of a client's request.
+pub(super) type Arriving = Underway<Incoming>;
 /// What a client gets.
 pub type Answer = Response<Body<AnswerBody>>;
 
@@ -58,7 +62,7 @@ impl Gateway {
         let routes = config.routes.iter().map(|route| {
             let layer = OncelyLayer::new(oncely.clone()).gate(gate.clone()).namespace(namespace.clone());
             let layer = layer.redact(config.redaction.clone());
-            Route::new(route, layer, tls, &counters)
+            Route::new(route, layer, tls, config.patience.ping, &counters)
         });
         Self { routes: routes.collect(), counters }
     }
@@ -69,7 +73,7 @@ impl Gateway {
     }
 
     /// Answers one request.
-    pub async fn handle(&self, mut request: Request<Incoming>, peer: &Peer) -> Answer {
+    pub async fn handle(&self, mut request: Request<Arriving>, peer: &Peer) -> Answer {
         if let Some(why) = refusal(&request) {
             return self.refused(&request, Problem::new(Code::BadRequest, why));
         }
@@ -98,7 +102,7 @@ impl Gateway {
         route.pass(request, wish, peer, &self.counters).await
     }
 
-    fn refused(&self, request: &Request<Incoming>, problem: Problem) -> Answer {
+    fn refused(&self, request: &Request<Arriving>, problem: Problem) -> Answer {
         self.counters.add(Count::Refused);
         let reader = Reader::of(request.headers(), Dialect::Default);
         problem.into_response(reader).map(|bytes| Body::passed(AnswerBody::whole(bytes)))
@@ -136,7 +140,7 @@ fn refusal<B>(request: &Request<B>) -> Option<&'static str> {
 }
 
 /// HTTP/2 names the host in another place; from here on it is in one.
-fn name_host(request: &mut Request<Incoming>) {
+fn name_host(request: &mut Request<Arriving>) {
     if !request.headers().contains_key(HOST)
         && let Some(host) = request.uri().authority().and_then(|a| HeaderValue::from_str(a.as_str()).ok())
     {
@@ -169,9 +173,11 @@ impl Route {
         config: &RouteConfig,
         layer: OncelyLayer,
         tls: Option<&TlsConnector>,
+        ping: Duration,
         counters: &Arc<Counters>,
     ) -> Self {
-        let upstream = Upstream::new(config.upstream.clone(), tls.cloned(), config.timeouts);
+        let timeouts = Timeouts { ping, ..config.timeouts };
+        let upstream = Upstream::new(config.upstream.clone(), tls.cloned(), timeouts);
         let way = Arc::new(config.way.clone());
         let to = |key: KeyPassed| ToUpstream {
             upstream: upstream.clone(),
@@ -243,7 +249,7 @@ impl Route {
         }
     }
 
-    async fn guard(&self, mut request: Request<Incoming>, peer: &Peer) -> Answer {
+    async fn guard(&self, mut request: Request<Arriving>, peer: &Peer) -> Answer {
         request.extensions_mut().insert(peer.clone());
         let service = if self.takes_key.contains(request.method()) { &self.keyed } else { &self.plain };
         match service.clone().call(request).await {
@@ -253,14 +259,7 @@ impl Route {
     }
 
     /// Passes a request through: nothing is buffered, nothing remembered.
-    async fn pass(
-        &self,
-        mut request: Request<Incoming>,
-        wish: Wish,
-        peer: &Peer,
-        counters: &Counters,
-    ) -> Answer {
-        let client = hyper::upgrade::on(&mut request);
+    async fn pass(&self, request: Request<Arriving>, wish: Wish, peer: &Peer, counters: &Counters) -> Answer {
         let (mut parts, body) = request.into_parts();
         let reader = Reader::of(&parts.headers, self.dialect);
         let reuse = if wish == Wish::WebSocket { Reuse::ForUpgrade } else { Reuse::Allowed };
@@ -268,8 +267,8 @@ impl Route {
         let failure = match self.upstream.send(Request::from_parts(parts, Body::passed(body)), reuse).await {
             Ok(response) if response.status().is_informational() => {
                 let granted = forward::wish_of(Version::HTTP_11, response.headers()) == Wish::WebSocket;
-                if wish == Wish::WebSocket && granted {
-                    return upgrade::join(client, response, peer);
+                if let Some(tunnel) = peer.tunnel.as_ref().filter(|_| wish == Wish::WebSocket && granted) {
+                    return upgrade::agree(tunnel, response);
                 }
                 SendFailure::MaybeSent("it changed the protocol without being asked".to_owned())
             }

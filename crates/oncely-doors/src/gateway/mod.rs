@@ -4,10 +4,13 @@
 //! - [`config`]: `[server]` and `[[route]]` of `oncely.toml`. [`pattern`]: which paths a route matches.
 //! - [`Gateway`]: from a request to an answer. `guarded`: the upstream as the layer sees it.
 //! - [`upstream`]: connections, exact about whether anything was sent. [`forward`]: what changes on the way.
-//! - [`serve`]: listens, speaks TLS, drains. `upgrade`: WebSockets and their like.
+//! - [`serve`]: listens, speaks TLS, drains. `connection`, `activity`: one client, put to rest while it is silent.
+//! - `upgrade`: WebSockets.
 
+mod activity;
 pub mod address;
 pub mod config;
+mod connection;
 mod counters;
 pub mod forward;
 mod guarded;
@@ -18,6 +21,8 @@ mod tls;
 mod upgrade;
 pub mod upstream;
 
+pub use self::activity::Underway;
+pub use self::connection::Patience;
 pub use self::counters::{Count, Counters};
 pub use self::handle::{Answer, Gateway};
 pub use self::tls::{TlsError, acceptor, connector};

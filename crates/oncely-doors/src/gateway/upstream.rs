@@ -22,16 +22,14 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
+use super::activity::Underway;
 use super::address::{Address, Speech};
 
 /// What is sent to a service.
-pub type Outgoing = Body<Incoming>;
+pub type Outgoing = Body<Underway<Incoming>>;
 
 /// Most idle connections kept to one service.
 const IDLE_MAX: usize = 512;
-/// How often a shared connection is asked whether it still leads anywhere, and how long the answer may take.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
-const PING_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection that has just ended a response may take to be ready for the next request.
 const READY_PATIENCE: Duration = Duration::from_millis(20);
 
@@ -45,6 +43,8 @@ pub struct Timeouts {
     /// How long an idle connection is kept: less than services keep theirs, so that a request seldom meets a
     /// connection that is being closed.
     pub idle: Duration,
+    /// How often a shared connection is asked whether it still leads anywhere. The answer may take half as long.
+    pub ping: Duration,
 }
 
 impl Default for Timeouts {
@@ -53,6 +53,7 @@ impl Default for Timeouts {
             connect: Duration::from_secs(5),
             answer: Duration::from_secs(60),
             idle: Duration::from_secs(4),
+            ping: Duration::from_secs(20),
         }
     }
 }
@@ -239,7 +240,8 @@ impl Upstream {
     {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         // A connection that leads nowhere any more is found by asking, not by losing requests on it.
-        builder.timer(TokioTimer::new()).keep_alive_interval(PING_INTERVAL).keep_alive_timeout(PING_PATIENCE);
+        let ping = self.timeouts.ping;
+        builder.timer(TokioTimer::new()).keep_alive_interval(ping).keep_alive_timeout(ping / 2);
         let (sender, connection) = builder.handshake(io).await?;
         // Its end shows in the sender.
         tokio::spawn(async move { drop(connection.await) });

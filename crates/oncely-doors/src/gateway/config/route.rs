@@ -1,7 +1,6 @@
 //! One `[[route]]`: what it matches, where it leads, and how it is guarded.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{HeaderName, Method};
 use oncely::policy_file::PolicyFile;
@@ -245,8 +244,8 @@ impl Reading {
                 route.way.forwarded = one_of(value, &choices)?;
                 self.forwarded_stated = true;
             }
-            "timeout" => route.timeouts.answer = positive(value)?,
-            "connect_timeout" => route.timeouts.connect = positive(value)?,
+            "timeout" => route.timeouts.answer = values::positive(value)?,
+            "connect_timeout" => route.timeouts.connect = values::positive(value)?,
             "max_body" => route.body_max = values::size(value)?,
             "fingerprint_headers" => route.fingerprint_headers = values::headers(value)?,
             "replay_headers" => route.replay_headers = replayed(value)?,
@@ -279,11 +278,6 @@ impl Reading {
             route.methods = taken.collect();
         }
     }
-}
-
-fn positive(value: &Value<'_>) -> Read<Duration> {
-    let time = values::duration(value)?;
-    if time.is_zero() { fault(value, "must be longer than nothing") } else { Ok(time) }
 }
 
 fn replayed(value: &Value<'_>) -> Read<Vec<HeaderName>> {

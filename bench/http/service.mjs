@@ -1,0 +1,6 @@
+// A Restate service whose only handler does nothing: what is measured is Restate's own bookkeeping.
+import * as restate from "@restatedev/restate-sdk";
+
+const answer = { text: "x".repeat(1024) };
+const orders = restate.service({ name: "orders", handlers: { make: async () => answer } });
+await restate.serve({ services: [orders], port: Number(process.argv[2]) });
