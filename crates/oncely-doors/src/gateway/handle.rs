@@ -10,19 +10,22 @@ use oncely::Oncely;
 use oncely::tower::{
     Body, Code, Dialect, DryRun, Gate, OncelyLayer, OncelyService, Problem, Reader, Rules, asks_for_dry_run,
 };
-use oncely_core::{Namespace, WhenUnknown};
+use oncely_core::{Namespace, ToolName, WhenUnknown};
 use tokio_rustls::TlsConnector;
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 
 use super::activity::Underway;
+use super::check::check_of;
 use super::config::{GatewayConfig, RouteConfig};
 use super::counters::{Count, Counters};
 use super::forward::{self, HostSeen, Peer, Way, Wish};
 use super::guarded::{KeyPassed, Placed, ToUpstream, judge_of, key_field};
 use super::pattern::{PathPattern, read_path};
+use super::traced::{Taken, Traced};
 use super::upgrade;
 use super::upstream::{AnswerBody, Reuse, SendFailure, Timeouts, Upstream};
+use crate::telemetry::Telemetry;
 
 /// The body of a client's request.
 pub(super) type Arriving = Underway<Incoming>;
@@ -33,10 +36,12 @@ pub type Answer = Response<Body<AnswerBody>>;
 pub struct Gateway {
     routes: Vec<Route>,
     counters: Arc<Counters>,
+    telemetry: Option<Arc<Telemetry>>,
 }
 
 struct Route {
     pattern: PathPattern,
+    tool: ToolName,
     upstream: Arc<Upstream>,
     way: Arc<Way>,
     dialect: Dialect,
@@ -64,7 +69,12 @@ impl Gateway {
             let layer = layer.redact(config.redaction.clone());
             Route::new(route, layer, tls, config.patience.ping, &counters)
         });
-        Self { routes: routes.collect(), counters }
+        Self { routes: routes.collect(), counters, telemetry: None }
+    }
+
+    /// Makes a span of every request.
+    pub fn traced(self, telemetry: Option<Arc<Telemetry>>) -> Self {
+        Self { telemetry, ..self }
     }
 
     /// What it counts about itself.
@@ -73,9 +83,20 @@ impl Gateway {
     }
 
     /// Answers one request.
-    pub async fn handle(&self, mut request: Request<Arriving>, peer: &Peer) -> Answer {
+    pub(super) async fn handle(&self, mut request: Request<Arriving>, peer: &Peer) -> Answer {
+        let method = request.method().clone();
+        let span = Traced::begin(self.telemetry.as_deref(), &method, request.headers_mut());
+        let (answer, route) = self.answer(request, peer).await;
+        if let Some(span) = span {
+            span.answered(route.map(Route::taken), &answer);
+        }
+        answer
+    }
+
+    /// The answer, and the route that it came by.
+    async fn answer(&self, mut request: Request<Arriving>, peer: &Peer) -> (Answer, Option<&Route>) {
         if let Some(why) = refusal(&request) {
-            return self.refused(&request, Problem::new(Code::BadRequest, why));
+            return (self.refused(&request, Problem::new(Code::BadRequest, why)), None);
         }
         let wish = forward::wish_of(request.version(), request.headers());
         forward::drop_hop_by_hop(request.headers_mut());
@@ -84,22 +105,22 @@ impl Gateway {
             Ok(path) => path,
             Err(why) => {
                 let problem = Problem::new(Code::BadRequest, format!("{why}; nothing was forwarded"));
-                return self.refused(&request, problem);
+                return (self.refused(&request, problem), None);
             }
         };
         let Some(route) = self.routes.iter().find(|route| route.pattern.matches(&path)) else {
             let detail = "no route of this gateway fits the path; nothing was forwarded";
-            return self.refused(&request, Problem::new(Code::NoRoute, detail));
+            return (self.refused(&request, Problem::new(Code::NoRoute, detail)), None);
         };
         if let Some(why) = route.refusal(&request) {
-            return self.refused(&request, Problem::new(Code::BadRequest, why));
+            return (self.refused(&request, Problem::new(Code::BadRequest, why)), Some(route));
         }
         if route.methods.contains(request.method()) {
             self.counters.add(Count::Guarded);
-            return route.guard(request, peer).await;
+            return (route.guard(request, peer).await, Some(route));
         }
         self.counters.add(Count::Passed);
-        route.pass(request, wish, peer, &self.counters).await
+        (route.pass(request, wish, peer, &self.counters).await, Some(route))
     }
 
     fn refused(&self, request: &Request<Arriving>, problem: Problem) -> Answer {
@@ -205,6 +226,10 @@ impl Route {
             .body_max(config.body_max)
             .stall(config.timeouts.answer)
             .dry_run(config.dry_run);
+        let layer = match &config.check {
+            Some(check) => layer.check(check_of(check.clone(), upstream.clone(), way.clone())),
+            None => layer,
+        };
         let (mut keyed_policy, mut takes_key) = (config.policy.clone(), Vec::new());
         let key = match &config.provider {
             Some(provider) => {
@@ -238,6 +263,7 @@ impl Route {
         }
         Self {
             pattern: config.pattern.clone(),
+            tool: config.tool.clone(),
             keyed: keyed.policy(keyed_policy).layer(to(key)),
             plain: plain.policy(plain_policy).layer(to(plain_key)),
             dry_run: config.dry_run,
@@ -247,6 +273,10 @@ impl Route {
             methods: config.methods.clone(),
             takes_key,
         }
+    }
+
+    fn taken(&self) -> Taken<'_> {
+        Taken { pattern: self.pattern.as_str(), tool: self.tool.as_str() }
     }
 
     async fn guard(&self, mut request: Request<Arriving>, peer: &Peer) -> Answer {

@@ -5,10 +5,11 @@
 //! - [`Gateway`]: from a request to an answer. `guarded`: the upstream as the layer sees it.
 //! - [`upstream`]: connections, exact about whether anything was sent. [`forward`]: what changes on the way.
 //! - [`serve`]: listens, speaks TLS, drains. `connection`, `activity`: one client, put to rest while it is silent.
-//! - `upgrade`: WebSockets.
+//! - `traced`: requests as spans. `upgrade`: WebSockets. [`check`]: asks a service about an attempt in doubt.
 
 mod activity;
 pub mod address;
+pub mod check;
 pub mod config;
 mod connection;
 mod counters;
@@ -18,6 +19,7 @@ mod handle;
 pub mod pattern;
 pub mod serve;
 mod tls;
+mod traced;
 mod upgrade;
 pub mod upstream;
 

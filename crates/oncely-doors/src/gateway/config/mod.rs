@@ -22,6 +22,7 @@
 //!
 //! Loading never stops at the first problem, and every problem names its place and what is allowed.
 
+mod check;
 mod route;
 mod values;
 
