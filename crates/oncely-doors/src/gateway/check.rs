@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, EXPECT, IF_MATCH, IF_NONE_MATCH, RANGE};
+use http::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, IF_MATCH, IF_NONE_MATCH, RANGE,
+};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderName, Method, Request, Response, Uri};
@@ -23,8 +25,18 @@ use super::forward::{self, Peer, Way, Wish};
 use super::upstream::{Reuse, Upstream};
 
 /// What of a request speaks of its own body or of its own time, and has no place in a question about it.
-const NOT_ASKED: [HeaderName; 7] =
-    [CONTENT_TYPE, EXPECT, IF_MATCH, IF_NONE_MATCH, RANGE, IDEMPOTENCY_KEY, IDEMPOTENCY_DRY_RUN];
+const NOT_ASKED: [HeaderName; 10] = [
+    ACCEPT_ENCODING,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    EXPECT,
+    IF_MATCH,
+    IF_NONE_MATCH,
+    RANGE,
+    IDEMPOTENCY_KEY,
+    IDEMPOTENCY_DRY_RUN,
+];
 
 /// How a service is asked.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,7 @@
 //!
 //! - [`config`]: `[server]` and `[[route]]` of `oncely.toml`. [`pattern`]: which paths a route matches.
 //! - [`Gateway`]: from a request to an answer. `guarded`: the upstream as the layer sees it.
-//! - [`upstream`]: connections, exact about whether anything was sent. [`forward`]: what changes on the way.
+//! - [`upstream`]: connections, exact about whether anything was sent; `wire`: one of them. [`forward`]: what changes on the way.
 //! - [`serve`]: listens, speaks TLS, drains. `connection`, `activity`: one client, put to rest while it is silent.
 //! - `traced`: requests as spans. `upgrade`: WebSockets. [`check`]: asks a service about an attempt in doubt.
 
@@ -22,6 +22,7 @@ mod tls;
 mod traced;
 mod upgrade;
 pub mod upstream;
+mod wire;
 
 pub use self::activity::Underway;
 pub use self::connection::Patience;
