@@ -30,6 +30,8 @@ pub(crate) struct Sizes {
     pub(crate) wakes: usize,
     /// Commands started per round.
     pub(crate) starts: usize,
+    /// Connections that are open and idle.
+    pub(crate) connections: usize,
 }
 
 impl Sizes {
@@ -43,6 +45,7 @@ impl Sizes {
             replays: 100_000,
             wakes: 100,
             starts: 100,
+            connections: 10_000,
         }
     }
 
@@ -56,6 +59,7 @@ impl Sizes {
             replays: 5_000,
             wakes: 20,
             starts: 20,
+            connections: 500,
         }
     }
 
@@ -76,6 +80,10 @@ pub(crate) struct Bench {
     pub(crate) oncely: PathBuf,
     /// The peer's driver.
     pub(crate) peer: PathBuf,
+    /// The repository.
+    pub(crate) root: PathBuf,
+    /// Where Restate is installed.
+    pub(crate) restate: PathBuf,
     dir: PathBuf,
     /// Ledgers with history, by records.
     ledgers: BTreeMap<u64, PathBuf>,
@@ -105,6 +113,8 @@ impl Bench {
             duration,
             oncely: PathBuf::new(),
             peer: PathBuf::new(),
+            root: PathBuf::new(),
+            restate: PathBuf::new(),
             dir,
             ledgers: BTreeMap::new(),
             textbook: None,

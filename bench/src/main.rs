@@ -10,6 +10,8 @@ mod report;
 mod sections;
 mod stats;
 mod textbook;
+mod upstream;
+mod web;
 mod worker;
 mod workload;
 
@@ -58,6 +60,9 @@ struct Args {
     /// The release binary of the command line tool
     #[arg(long, value_name = "FILE", hide = true, default_value = "target/release/oncely")]
     oncely: PathBuf,
+    /// Where Restate is installed
+    #[arg(long, value_name = "DIR", hide = true, default_value = "bench/target/restate")]
+    restate: PathBuf,
     /// The peer's driver
     #[arg(
         long,
@@ -74,6 +79,7 @@ fn main() -> ExitCode {
         Some("worker") => worker::main(&words[2..]),
         Some("echo") => echo::serve(),
         Some("copy") => copying::serve(),
+        Some("upstream") => upstream::serve(),
         _ => measure(Args::parse()),
     };
     match done {
@@ -96,6 +102,8 @@ fn measure(args: Args) -> Result<()> {
     )?;
     bench.oncely = args.oncely;
     bench.peer = args.peer;
+    bench.root.clone_from(&args.root);
+    bench.restate = args.restate;
     let machine = bench.describe(&args.root);
     println!("{machine}");
     if args.quick {

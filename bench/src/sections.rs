@@ -3,6 +3,7 @@
 mod clap;
 mod cli;
 mod growth;
+mod http;
 mod mcp;
 mod million;
 mod peer;
@@ -23,7 +24,7 @@ use crate::textbook::{Connections, Pattern, Textbook};
 type Section = fn(&mut Bench) -> Result<(Vec<Row>, String)>;
 
 /// All sections, in the order of the documentation.
-pub(crate) const ALL: [(&str, Section); 10] = [
+pub(crate) const ALL: [(&str, Section); 11] = [
     ("throughput", throughput::measure),
     ("million", million::measure),
     ("processes", processes::measure),
@@ -33,6 +34,7 @@ pub(crate) const ALL: [(&str, Section); 10] = [
     ("cli", cli::measure),
     ("clap", clap::measure),
     ("mcp", mcp::measure),
+    ("http", http::measure),
     ("growth", growth::measure),
 ];
 

@@ -115,6 +115,16 @@ fn the_configuration_on_the_page_about_serve_is_right() {
     );
     assert_eq!(config.routes[0].body_max, oncely_core::limits::HTTP_BODY_BYTES);
     assert_eq!(config.routes[0].timeouts, oncely_doors::gateway::upstream::Timeouts::default());
+    assert_eq!(config.patience, defaults.patience);
+    let mut others = page.split("```toml\n").skip(2).map(|rest| rest.split("```").next().unwrap());
+    let check = others.next().unwrap();
+    let config =
+        GatewayConfig::parse(check, "docs/serve.md", &policy, oncely_doors::providers::Providers::builtin());
+    assert!(config.unwrap_or_else(|error| panic!("{error}")).routes[0].check.is_some());
+    let otlp = oncely_doors::telemetry::OtlpSettings::parse(others.next().unwrap()).unwrap();
+    let defaults = oncely_doors::telemetry::OtlpSettings::default();
+    assert_eq!((otlp.interval, otlp.sample), (defaults.interval, defaults.sample));
+    assert!(otlp.endpoint.is_some() && others.next().is_none());
 }
 
 /// The names that a help text lists.
@@ -221,6 +231,7 @@ fn the_page_of_limits_names_the_numbers_in_force() {
         ("guarded HTTP requests on one key, by default", limits::HTTP_CALLS_PER_KEY_MAX, "requests"),
         ("bodies of guarded HTTP requests, together", limits::HTTP_BUFFERED_BYTES_MAX, "bytes"),
         ("HTTP connections, by default", limits::HTTP_CONNECTIONS_MAX, "connections"),
+        ("spans that wait for a collector", oncely_doors::telemetry::QUEUE_MAX, "spans"),
         ("body of a request to the admin API", limits::ADMIN_BODY_BYTES_MAX, "bytes"),
         ("connections to the admin API", limits::ADMIN_CONNECTIONS_MAX, "connections"),
         ("followers of the audit log over HTTP", limits::ADMIN_FEEDS_MAX, "followers"),

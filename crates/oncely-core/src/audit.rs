@@ -3,10 +3,13 @@
 use crate::name::IntentId;
 use crate::record::Millis;
 
+/// Stands for no record, in what concerns the ledger as a whole.
+pub const NO_INTENT: IntentId = IntentId([0; 32]);
+
 /// One thing that happened to a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Which record.
+    /// Which record; [`NO_INTENT`] for none.
     pub intent: IntentId,
     /// Which attempt it concerns; 0 for none.
     pub attempt: u32,
@@ -67,11 +70,13 @@ pub enum EventKind {
     Forgotten = 12,
     /// A person had checked and let an attempt in doubt run again.
     RetriedUnknown = 13,
+    /// A person had everything dropped that was due; of no record.
+    Purged = 14,
 }
 
 impl EventKind {
     /// All kinds.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Began,
         Self::Succeeded,
         Self::Rejected,
@@ -85,6 +90,7 @@ impl EventKind {
         Self::ResolvedRejected,
         Self::Forgotten,
         Self::RetriedUnknown,
+        Self::Purged,
     ];
 
     /// The word used everywhere.
@@ -103,6 +109,7 @@ impl EventKind {
             Self::ResolvedRejected => "resolved_rejected",
             Self::Forgotten => "forgotten",
             Self::RetriedUnknown => "retried_unknown",
+            Self::Purged => "purged",
         }
     }
 

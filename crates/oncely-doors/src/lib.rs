@@ -4,7 +4,7 @@
 //! - [`envelope`]: the answer as JSON, the same for every door.
 //! - [`tell`]: answers in words. [`command`]: any command line. [`mcp`]: any MCP server. [`gateway`]: HTTP.
 //! - [`admin`]: the admin API.
-//! - [`stats`]: what was called, executed and prevented.
+//! - [`stats`]: what was called, executed and prevented. [`telemetry`]: traces and metrics over OTLP.
 //! - [`providers`]: how third-party APIs take an idempotency key.
 //!
 //! Without the feature `full` only the envelope, the words and the figures are there: what a program needs that is its
@@ -22,6 +22,7 @@ pub mod mcp;
 #[cfg(feature = "full")]
 pub mod providers;
 pub mod stats;
+pub mod telemetry;
 pub mod tell;
 
 pub use oncely::redact;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use oncely_core::{AttemptToken, PurgeReport, StoreError};
+use oncely_core::audit::NO_INTENT;
+use oncely_core::{AttemptToken, Event, EventKind, PurgeReport, StoreError};
 use tokio::time::Instant;
 
 use crate::claim::OpenPlace;
@@ -55,6 +56,12 @@ impl Oncely {
         }
         progress(&total);
         Ok(total)
+    }
+
+    /// The same, asked for by a person: the audit log says by whom, before anything is dropped.
+    pub async fn purge_by(&self, who: &str, progress: impl FnMut(&Purged)) -> Result<Purged, StoreError> {
+        self.store().note(vec![Event::new(NO_INTENT, 0, EventKind::Purged).by(who)]).await?;
+        self.purge(progress).await
     }
 
     async fn purge_step(&self, step: usize, total: &mut Purged) -> Result<bool, StoreError> {

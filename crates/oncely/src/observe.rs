@@ -64,14 +64,18 @@ impl AnswerKind {
         match begun {
             Err(_) => Self::Failed,
             Ok(Begun::Run(_)) => Self::Began,
-            Ok(Begun::Answered(answer)) => match answer {
-                Answer::Executed(_) => Self::Began,
-                Answer::Replayed(_) => Self::Replayed,
-                Answer::Refused(_) => Self::Refused,
-                Answer::InProgress(_) => Self::InProgress,
-                Answer::Conflict { .. } => Self::Conflict,
-                Answer::Unknown(_) => Self::Unknown,
-            },
+            Ok(Begun::Answered(answer)) => Self::of_answer(answer),
+        }
+    }
+
+    pub(crate) fn of_answer(answer: &Answer) -> Self {
+        match answer {
+            Answer::Executed(_) => Self::Began,
+            Answer::Replayed(_) => Self::Replayed,
+            Answer::Refused(_) => Self::Refused,
+            Answer::InProgress(_) => Self::InProgress,
+            Answer::Conflict { .. } => Self::Conflict,
+            Answer::Unknown(_) => Self::Unknown,
         }
     }
 }

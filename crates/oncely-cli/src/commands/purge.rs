@@ -11,7 +11,7 @@ use oncely_core::machine::{Input, Write, step};
 use oncely_core::{Filter, PurgeReport};
 
 use crate::args::Global;
-use crate::context::Context;
+use crate::context::{Context, actor};
 use crate::exit::Failure;
 use crate::output;
 
@@ -37,7 +37,7 @@ pub(crate) async fn run(global: &Global, args: PurgeArgs) -> Result<ExitCode, Fa
     let progress = ProgressBar::new_spinner();
     progress.enable_steady_tick(Duration::from_millis(100));
     let purged = oncely
-        .purge(|so_far| {
+        .purge_by(&actor(), |so_far| {
             let (results, records) = (so_far.results_dropped, so_far.records_removed);
             progress.set_message(format!("{results} results dropped, {records} records removed"));
         })

@@ -1,6 +1,7 @@
 //! `oncely serve`: the gateway, in front of an API or between an agent and providers.
 
 mod admin;
+mod telemetry;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -69,12 +70,20 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
     let admin = admin::open(&context, &args.admin, configured).await?;
     let oncely = admin.oncely().clone();
     config.redaction = admin.redaction().clone();
-    let gateway = Arc::new(gateway(&context, &config, &oncely)?);
+    let gateway = gateway(&context, &config, &oncely)?;
     let admin = admin.with_source(gateway.counters().clone());
+    let roots = config.upstream_roots.as_deref().map(|file| beside(&context, file));
+    let otlp = telemetry::configured(&context)?
+        .map(|config| telemetry::start(config, roots.as_deref(), admin.scrape()))
+        .transpose()?;
+    let (spans, exporter) = otlp.unzip();
+    let admin = spans.iter().fold(admin, |admin, spans| admin.with_source(spans.counts()));
+    let gateway = Arc::new(gateway.traced(spans));
     let listening = Listening {
         tls: tls(&context, &config)?,
         connections_max: config.connections_max,
         drain: config.drain,
+        patience: config.patience,
     };
     let listen = args.listen.or(config.listen).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7300)));
     let listener = TcpListener::bind(listen).await.map_err(|e| {
@@ -88,6 +97,12 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
     let administered = tokio::spawn(admin.serve(async move {
         let _ = drained.await;
     }));
+    let (ended, all_sent) = tokio::sync::oneshot::channel::<()>();
+    let sending = tokio::spawn(async move {
+        if let Some(exporter) = exporter {
+            exporter.run(async move { drop(all_sent.await) }).await;
+        }
+    });
     let mut told = stop.clone();
     let open = serve(listener, gateway, listening, async move {
         // An error would mean that nobody can ask any more.
@@ -96,8 +111,10 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
     .await;
     let running = oncely.drain(config.drain).await;
     let _ = done.send(());
+    let _ = ended.send(());
     // Its listener was checked before; if it failed all the same, the gateway has ended in order.
     let _ = administered.await;
+    let _ = sending.await;
     if open > 0 || running > 0 {
         output::say(&format!(
             "oncely: stopped after {} s with {open} connections and {running} requests still open; what they did is found in \

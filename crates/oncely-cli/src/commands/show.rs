@@ -251,6 +251,7 @@ fn tries(logged: &[LoggedEvent], clock: &Clock) -> Vec<TryView> {
             EventKind::ProbeUnsure
             | EventKind::Forgotten
             | EventKind::RetriedUnknown
+            | EventKind::Purged
             | EventKind::Superseded => continue,
         };
         attempt.outcome = outcome;

@@ -304,7 +304,7 @@ fn tone_of_event(kind: EventKind) -> Tone {
         | EventKind::LateTruth
         | EventKind::ProbeHappened
         | EventKind::ResolvedSucceeded => Tone::Good,
-        EventKind::Began | EventKind::ProbeNotHappened => Tone::Plain,
+        EventKind::Began | EventKind::ProbeNotHappened | EventKind::Purged => Tone::Plain,
     }
 }
 

@@ -101,6 +101,43 @@ fn connections_to_the_service_are_kept_and_reused() {
 }
 
 #[test]
+fn connections_that_nobody_uses_are_closed() {
+    let (_home, upstream, gateway) = bench();
+    assert_eq!(gateway.order("k", "").status, 201);
+    upstream.wait_for_ended(1);
+    assert_eq!(gateway.order("l", "").status, 201);
+    assert_eq!(upstream.connections(), 2);
+}
+
+#[test]
+fn an_answer_may_come_before_its_request_has_ended() {
+    let home = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // Answers at the end of the head, and reads the body only then.
+    let service = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut head, mut byte) = (Vec::new(), [0; 1]);
+        while !head.ends_with(b"\r\n\r\n") {
+            stream.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+        let mut body = vec![0; 200_000];
+        stream.read_exact(&mut body).unwrap();
+        body.iter().all(|byte| *byte == b'x')
+    });
+    let config =
+        format!("[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/**\"\nupstream = \"http://{address}\"");
+    let gateway = Gateway::start_with(home.path(), &config);
+    let head = "PUT /upload HTTP/1.1\r\nhost: shop\r\ncontent-length: 200000\r\n\r\n";
+    let mut stream = client::open(gateway.address, &format!("{head}{}", "x".repeat(100_000)));
+    assert_eq!(client::read_answer(&mut stream).unwrap().text(), "ok");
+    stream.write_all("x".repeat(100_000).as_bytes()).unwrap();
+    assert!(service.join().unwrap(), "the rest of the body arrives all the same");
+}
+
+#[test]
 fn many_clients_at_once_need_no_more_connections_than_there_are_of_them() {
     const CLIENTS: u32 = 16;
     let (_home, upstream, gateway) = bench();

@@ -56,9 +56,14 @@ impl Gateway {
 
     /// Connections accepted so far, as its metrics say.
     pub(crate) fn connections(&self) -> u32 {
+        self.metric("oncely_http_connections_total")
+    }
+
+    /// One of its metrics.
+    pub(crate) fn metric(&self, name: &str) -> u32 {
         let metrics =
             client::send(self.admin.unwrap(), "GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").text();
-        let line = metrics.lines().find(|line| line.starts_with("oncely_http_connections_total "));
+        let line = metrics.lines().find(|line| line.strip_prefix(name).is_some_and(|l| l.starts_with(' ')));
         line.unwrap_or_else(|| panic!("{metrics}")).rsplit_once(' ').unwrap().1.parse().unwrap()
     }
 

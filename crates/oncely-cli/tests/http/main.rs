@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "a random test prints its seed")]
 
+mod checks;
 mod client;
 mod faults;
 mod gateway;
@@ -12,5 +13,7 @@ mod parallel;
 mod passing;
 mod providers;
 mod scenarios;
+mod silence;
 mod starting;
+mod tracing;
 mod upstream;

@@ -26,6 +26,7 @@ struct State {
     effects: BTreeMap<String, u32>,
     total: u32,
     connections: u32,
+    ended: u32,
     released: HashMap<String, bool>,
     heads: Vec<String>,
 }
@@ -41,7 +42,11 @@ impl Upstream {
                 let book = shared.clone();
                 book.state.lock().unwrap().connections += 1;
                 // A connection that breaks off is what some tests are about.
-                thread::spawn(move || drop(serve(stream, &book)));
+                thread::spawn(move || {
+                    drop(serve(stream, &book));
+                    book.state.lock().unwrap().ended += 1;
+                    book.changed.notify_all();
+                });
             }
         });
         Self { address, book }
@@ -74,6 +79,12 @@ impl Upstream {
     pub(crate) fn wait_for_total(&self, total: u32) {
         let state = self.book.state.lock().unwrap();
         drop(self.book.changed.wait_while(state, |state| state.total < total).unwrap());
+    }
+
+    /// Waits until so many connections have ended.
+    pub(crate) fn wait_for_ended(&self, ended: u32) {
+        let state = self.book.state.lock().unwrap();
+        drop(self.book.changed.wait_while(state, |state| state.ended < ended).unwrap());
     }
 
     /// Lets requests with `x-act: hold NAME` go on.

@@ -137,6 +137,8 @@ async fn purging_drops_what_is_due_and_a_dry_run_only_counts_it() {
     assert_eq!(ledger.lines(&["ls"]).len(), 3);
     assert_eq!(due(&ledger.json(&["purge"])), (json!(1), json!(1)));
     assert_eq!(due(&ledger.json(&["purge"])), (json!(0), json!(0)));
+    let purged = ledger.lines(&["log"]).into_iter().filter(|event| event["event"] == "purged");
+    assert!(purged.map(|event| event["actor"].is_string()).eq([true, true]), "who asked is audited");
     let left = ledger.lines(&["ls"]);
     assert_eq!(left.len(), 2);
     assert_eq!(left[0]["result_bytes"], json!(null));

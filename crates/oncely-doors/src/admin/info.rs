@@ -132,10 +132,10 @@ struct Nothing {}
 /// `POST /v1/purge`
 pub(super) async fn purge(mut ask: Ask) -> Result<Response<Body>, Problem> {
     std::mem::take(&mut ask.query).finish()?;
-    let (Nothing {}, state, _): (Nothing, _, _) = ask.json().await?;
+    let (Nothing {}, state, who): (Nothing, _, _) = ask.json().await?;
     let so_far = Mutex::new(Purged::default());
     let keep = |purged: &Purged| *so_far.lock().unwrap_or_else(PoisonError::into_inner) = *purged;
-    let more = match tokio::time::timeout(PURGE_PATIENCE, state.oncely.purge(keep)).await {
+    let more = match tokio::time::timeout(PURGE_PATIENCE, state.oncely.purge_by(&who.name, keep)).await {
         Ok(purged) => {
             purged?;
             false

@@ -47,6 +47,7 @@ pub use self::metrics::{Metrics, MetricsSource};
 pub use self::routes::{OPENAPI, documented_routes};
 pub use self::serve::serve;
 use crate::redact::Redaction;
+use crate::telemetry::MetricsText;
 
 /// Everything that the admin API needs to answer.
 pub struct AdminState {
@@ -118,6 +119,17 @@ impl AdminState {
     pub fn with_source(mut self, source: Arc<dyn MetricsSource>) -> Self {
         self.sources.push(source);
         self
+    }
+
+    /// Writes what `/metrics` says, whether or not the API is opened.
+    pub fn scrape(&self) -> MetricsText {
+        let mut own = Self::new(self.oncely.clone(), self.policy.clone());
+        (own.metrics, own.sources) = (self.metrics.clone(), self.sources.clone());
+        let own = Arc::new(own);
+        Arc::new(move || {
+            let own = own.clone();
+            Box::pin(async move { metrics::render(&own).await.ok() })
+        })
     }
 
     /// Whether it may be opened on this address.

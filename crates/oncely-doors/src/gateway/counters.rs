@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counters {
     connections: AtomicU64,
     open: AtomicU64,
+    resting: AtomicU64,
     passed: AtomicU64,
     guarded: AtomicU64,
     refused: AtomicU64,
@@ -29,8 +30,8 @@ pub enum Count {
     Failed,
 }
 
-/// One open connection.
-pub(super) struct Open<'c>(&'c Counters);
+/// One connection that is counted in a gauge.
+pub(super) struct Counted<'c>(&'c AtomicU64);
 
 impl Counters {
     pub(super) fn add(&self, what: Count) {
@@ -44,10 +45,15 @@ impl Counters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn open(&self) -> Open<'_> {
+    /// A connection that is open.
+    pub(super) fn open(&self) -> Counted<'_> {
         self.connections.fetch_add(1, Ordering::Relaxed);
-        self.open.fetch_add(1, Ordering::Relaxed);
-        Open(self)
+        Counted::new(&self.open)
+    }
+
+    /// One that is at rest.
+    pub(super) fn rest(&self) -> Counted<'_> {
+        Counted::new(&self.resting)
     }
 
     /// In the text format of Prometheus.
@@ -61,6 +67,10 @@ impl Counters {
         let _ = writeln!(out, "# HELP oncely_http_connections_open Connections open now.");
         let _ = writeln!(out, "# TYPE oncely_http_connections_open gauge");
         let _ = writeln!(out, "oncely_http_connections_open {}", read(&self.open));
+        let _ =
+            writeln!(out, "# HELP oncely_http_connections_resting Open connections with nothing going on.");
+        let _ = writeln!(out, "# TYPE oncely_http_connections_resting gauge");
+        let _ = writeln!(out, "oncely_http_connections_resting {}", read(&self.resting));
         let _ = writeln!(out, "# HELP oncely_http_requests_total Requests by what became of them.");
         let _ = writeln!(out, "# TYPE oncely_http_requests_total counter");
         for (name, counter) in
@@ -76,8 +86,15 @@ impl Counters {
     }
 }
 
-impl Drop for Open<'_> {
+impl<'c> Counted<'c> {
+    fn new(gauge: &'c AtomicU64) -> Self {
+        gauge.fetch_add(1, Ordering::Relaxed);
+        Self(gauge)
+    }
+}
+
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

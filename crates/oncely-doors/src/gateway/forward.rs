@@ -12,6 +12,7 @@ use http::{Uri, Version};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::address::Address;
+use super::upgrade::Tunnel;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -33,6 +34,8 @@ pub struct Peer {
     pub ip: HeaderValue,
     /// `http` or `https`.
     pub scheme: &'static str,
+    /// Where its connection leads if it leaves HTTP; none where it cannot.
+    pub tunnel: Option<Tunnel>,
 }
 
 /// What is said to the service about who asks.
@@ -226,7 +229,8 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
-        let peer = Peer { place: None, ip: HeaderValue::from_static("10.0.0.9"), scheme: "http" };
+        let peer =
+            Peer { place: None, ip: HeaderValue::from_static("10.0.0.9"), scheme: "http", tunnel: None };
         drop_hop_by_hop(&mut parts.headers);
         prepare(&mut parts, &upstream.parse().unwrap(), way, Some(&peer), Wish::Plain);
         let mut shown: Vec<String> = parts

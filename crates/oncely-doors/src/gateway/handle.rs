@@ -1,6 +1,7 @@
 //! From a request to an answer: finds the route, refuses what cannot be forwarded, guards or passes through.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::HOST;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
@@ -9,19 +10,25 @@ use oncely::Oncely;
 use oncely::tower::{
     Body, Code, Dialect, DryRun, Gate, OncelyLayer, OncelyService, Problem, Reader, Rules, asks_for_dry_run,
 };
-use oncely_core::{Namespace, WhenUnknown};
+use oncely_core::{Namespace, ToolName, WhenUnknown};
 use tokio_rustls::TlsConnector;
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 
+use super::activity::Underway;
+use super::check::check_of;
 use super::config::{GatewayConfig, RouteConfig};
 use super::counters::{Count, Counters};
 use super::forward::{self, HostSeen, Peer, Way, Wish};
 use super::guarded::{KeyPassed, Placed, ToUpstream, judge_of, key_field};
 use super::pattern::{PathPattern, read_path};
+use super::traced::{Taken, Traced};
 use super::upgrade;
-use super::upstream::{AnswerBody, Reuse, SendFailure, Upstream};
+use super::upstream::{AnswerBody, Reuse, SendFailure, Timeouts, Upstream};
+use crate::telemetry::Telemetry;
 
+/// The body of a client's request.
+pub(super) type Arriving = Underway<Incoming>;
 /// What a client gets.
 pub type Answer = Response<Body<AnswerBody>>;
 
@@ -29,10 +36,12 @@ pub type Answer = Response<Body<AnswerBody>>;
 pub struct Gateway {
     routes: Vec<Route>,
     counters: Arc<Counters>,
+    telemetry: Option<Arc<Telemetry>>,
 }
 
 struct Route {
     pattern: PathPattern,
+    tool: ToolName,
     upstream: Arc<Upstream>,
     way: Arc<Way>,
     dialect: Dialect,
@@ -58,9 +67,14 @@ impl Gateway {
         let routes = config.routes.iter().map(|route| {
             let layer = OncelyLayer::new(oncely.clone()).gate(gate.clone()).namespace(namespace.clone());
             let layer = layer.redact(config.redaction.clone());
-            Route::new(route, layer, tls, &counters)
+            Route::new(route, layer, tls, config.patience.ping, &counters)
         });
-        Self { routes: routes.collect(), counters }
+        Self { routes: routes.collect(), counters, telemetry: None }
+    }
+
+    /// Makes a span of every request.
+    pub fn traced(self, telemetry: Option<Arc<Telemetry>>) -> Self {
+        Self { telemetry, ..self }
     }
 
     /// What it counts about itself.
@@ -69,9 +83,20 @@ impl Gateway {
     }
 
     /// Answers one request.
-    pub async fn handle(&self, mut request: Request<Incoming>, peer: &Peer) -> Answer {
+    pub(super) async fn handle(&self, mut request: Request<Arriving>, peer: &Peer) -> Answer {
+        let method = request.method().clone();
+        let span = Traced::begin(self.telemetry.as_deref(), &method, request.headers_mut());
+        let (answer, route) = self.answer(request, peer).await;
+        if let Some(span) = span {
+            span.answered(route.map(Route::taken), &answer);
+        }
+        answer
+    }
+
+    /// The answer, and the route that it came by.
+    async fn answer(&self, mut request: Request<Arriving>, peer: &Peer) -> (Answer, Option<&Route>) {
         if let Some(why) = refusal(&request) {
-            return self.refused(&request, Problem::new(Code::BadRequest, why));
+            return (self.refused(&request, Problem::new(Code::BadRequest, why)), None);
         }
         let wish = forward::wish_of(request.version(), request.headers());
         forward::drop_hop_by_hop(request.headers_mut());
@@ -80,25 +105,25 @@ impl Gateway {
             Ok(path) => path,
             Err(why) => {
                 let problem = Problem::new(Code::BadRequest, format!("{why}; nothing was forwarded"));
-                return self.refused(&request, problem);
+                return (self.refused(&request, problem), None);
             }
         };
         let Some(route) = self.routes.iter().find(|route| route.pattern.matches(&path)) else {
             let detail = "no route of this gateway fits the path; nothing was forwarded";
-            return self.refused(&request, Problem::new(Code::NoRoute, detail));
+            return (self.refused(&request, Problem::new(Code::NoRoute, detail)), None);
         };
         if let Some(why) = route.refusal(&request) {
-            return self.refused(&request, Problem::new(Code::BadRequest, why));
+            return (self.refused(&request, Problem::new(Code::BadRequest, why)), Some(route));
         }
         if route.methods.contains(request.method()) {
             self.counters.add(Count::Guarded);
-            return route.guard(request, peer).await;
+            return (route.guard(request, peer).await, Some(route));
         }
         self.counters.add(Count::Passed);
-        route.pass(request, wish, peer, &self.counters).await
+        (route.pass(request, wish, peer, &self.counters).await, Some(route))
     }
 
-    fn refused(&self, request: &Request<Incoming>, problem: Problem) -> Answer {
+    fn refused(&self, request: &Request<Arriving>, problem: Problem) -> Answer {
         self.counters.add(Count::Refused);
         let reader = Reader::of(request.headers(), Dialect::Default);
         problem.into_response(reader).map(|bytes| Body::passed(AnswerBody::whole(bytes)))
@@ -136,7 +161,7 @@ fn refusal<B>(request: &Request<B>) -> Option<&'static str> {
 }
 
 /// HTTP/2 names the host in another place; from here on it is in one.
-fn name_host(request: &mut Request<Incoming>) {
+fn name_host(request: &mut Request<Arriving>) {
     if !request.headers().contains_key(HOST)
         && let Some(host) = request.uri().authority().and_then(|a| HeaderValue::from_str(a.as_str()).ok())
     {
@@ -169,9 +194,11 @@ impl Route {
         config: &RouteConfig,
         layer: OncelyLayer,
         tls: Option<&TlsConnector>,
+        ping: Duration,
         counters: &Arc<Counters>,
     ) -> Self {
-        let upstream = Upstream::new(config.upstream.clone(), tls.cloned(), config.timeouts);
+        let timeouts = Timeouts { ping, ..config.timeouts };
+        let upstream = Upstream::new(config.upstream.clone(), tls.cloned(), timeouts);
         let way = Arc::new(config.way.clone());
         let to = |key: KeyPassed| ToUpstream {
             upstream: upstream.clone(),
@@ -199,6 +226,10 @@ impl Route {
             .body_max(config.body_max)
             .stall(config.timeouts.answer)
             .dry_run(config.dry_run);
+        let layer = match &config.check {
+            Some(check) => layer.check(check_of(check.clone(), upstream.clone(), way.clone())),
+            None => layer,
+        };
         let (mut keyed_policy, mut takes_key) = (config.policy.clone(), Vec::new());
         let key = match &config.provider {
             Some(provider) => {
@@ -232,6 +263,7 @@ impl Route {
         }
         Self {
             pattern: config.pattern.clone(),
+            tool: config.tool.clone(),
             keyed: keyed.policy(keyed_policy).layer(to(key)),
             plain: plain.policy(plain_policy).layer(to(plain_key)),
             dry_run: config.dry_run,
@@ -243,7 +275,11 @@ impl Route {
         }
     }
 
-    async fn guard(&self, mut request: Request<Incoming>, peer: &Peer) -> Answer {
+    fn taken(&self) -> Taken<'_> {
+        Taken { pattern: self.pattern.as_str(), tool: self.tool.as_str() }
+    }
+
+    async fn guard(&self, mut request: Request<Arriving>, peer: &Peer) -> Answer {
         request.extensions_mut().insert(peer.clone());
         let service = if self.takes_key.contains(request.method()) { &self.keyed } else { &self.plain };
         match service.clone().call(request).await {
@@ -253,14 +289,7 @@ impl Route {
     }
 
     /// Passes a request through: nothing is buffered, nothing remembered.
-    async fn pass(
-        &self,
-        mut request: Request<Incoming>,
-        wish: Wish,
-        peer: &Peer,
-        counters: &Counters,
-    ) -> Answer {
-        let client = hyper::upgrade::on(&mut request);
+    async fn pass(&self, request: Request<Arriving>, wish: Wish, peer: &Peer, counters: &Counters) -> Answer {
         let (mut parts, body) = request.into_parts();
         let reader = Reader::of(&parts.headers, self.dialect);
         let reuse = if wish == Wish::WebSocket { Reuse::ForUpgrade } else { Reuse::Allowed };
@@ -268,8 +297,8 @@ impl Route {
         let failure = match self.upstream.send(Request::from_parts(parts, Body::passed(body)), reuse).await {
             Ok(response) if response.status().is_informational() => {
                 let granted = forward::wish_of(Version::HTTP_11, response.headers()) == Wish::WebSocket;
-                if wish == Wish::WebSocket && granted {
-                    return upgrade::join(client, response, peer);
+                if let Some(tunnel) = peer.tunnel.as_ref().filter(|_| wish == Wish::WebSocket && granted) {
+                    return upgrade::agree(tunnel, response);
                 }
                 SendFailure::MaybeSent("it changed the protocol without being asked".to_owned())
             }

@@ -3,11 +3,15 @@
 //!
 //! - [`config`]: `[server]` and `[[route]]` of `oncely.toml`. [`pattern`]: which paths a route matches.
 //! - [`Gateway`]: from a request to an answer. `guarded`: the upstream as the layer sees it.
-//! - [`upstream`]: connections, exact about whether anything was sent. [`forward`]: what changes on the way.
-//! - [`serve`]: listens, speaks TLS, drains. `upgrade`: WebSockets and their like.
+//! - [`upstream`]: connections, exact about whether anything was sent; `wire`: one of them. [`forward`]: what changes on the way.
+//! - [`serve`]: listens, speaks TLS, drains. `connection`, `activity`: one client, put to rest while it is silent.
+//! - `traced`: requests as spans. `upgrade`: WebSockets. [`check`]: asks a service about an attempt in doubt.
 
+mod activity;
 pub mod address;
+pub mod check;
 pub mod config;
+mod connection;
 mod counters;
 pub mod forward;
 mod guarded;
@@ -15,9 +19,13 @@ mod handle;
 pub mod pattern;
 pub mod serve;
 mod tls;
+mod traced;
 mod upgrade;
 pub mod upstream;
+mod wire;
 
+pub use self::activity::Underway;
+pub use self::connection::Patience;
 pub use self::counters::{Count, Counters};
 pub use self::handle::{Answer, Gateway};
 pub use self::tls::{TlsError, acceptor, connector};

@@ -4,14 +4,10 @@
 //! connection which the service had closed meanwhile goes out again on another one. hyper hands such a request back
 //! (`TrySendError::take_message`); one that it does not hand back may have left, and is never sent again from here.
 
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Request, Response, Version};
-use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -22,18 +18,16 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
+use super::activity::Underway;
 use super::address::{Address, Speech};
+pub use super::wire::AnswerBody;
+use super::wire::Wire;
 
 /// What is sent to a service.
-pub type Outgoing = Body<Incoming>;
+pub type Outgoing = Body<Underway<Incoming>>;
 
 /// Most idle connections kept to one service.
 const IDLE_MAX: usize = 512;
-/// How often a shared connection is asked whether it still leads anywhere, and how long the answer may take.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
-const PING_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a connection that has just ended a response may take to be ready for the next request.
-const READY_PATIENCE: Duration = Duration::from_millis(20);
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +39,8 @@ pub struct Timeouts {
     /// How long an idle connection is kept: less than services keep theirs, so that a request seldom meets a
     /// connection that is being closed.
     pub idle: Duration,
+    /// How often a shared connection is asked whether it still leads anywhere. The answer may take half as long.
+    pub ping: Duration,
 }
 
 impl Default for Timeouts {
@@ -53,6 +49,7 @@ impl Default for Timeouts {
             connect: Duration::from_secs(5),
             answer: Duration::from_secs(60),
             idle: Duration::from_secs(4),
+            ping: Duration::from_secs(20),
         }
     }
 }
@@ -73,17 +70,25 @@ pub struct Upstream {
     address: Address,
     tls: Option<TlsConnector>,
     timeouts: Timeouts,
-    idle: Mutex<Vec<Idle>>,
+    kept: Mutex<Kept>,
     shared: Mutex<Option<http2::SendRequest<Outgoing>>>,
 }
 
+/// Connections that wait for the next request, the newest last.
+#[derive(Default)]
+struct Kept {
+    idle: Vec<Idle>,
+    /// Somebody closes those that have waited for too long.
+    swept: bool,
+}
+
 struct Idle {
-    sender: http1::SendRequest<Outgoing>,
+    wire: Wire,
     since: Instant,
 }
 
 enum Connection {
-    One { sender: http1::SendRequest<Outgoing>, reused: bool },
+    One { wire: Wire, reused: bool },
     Shared { sender: http2::SendRequest<Outgoing>, reused: bool },
 }
 
@@ -103,7 +108,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Upstream {
     /// Connections to this address; none is opened yet.
     pub fn new(address: Address, tls: Option<TlsConnector>, timeouts: Timeouts) -> Arc<Self> {
-        Arc::new(Self { address, tls, timeouts, idle: Mutex::default(), shared: Mutex::default() })
+        Arc::new(Self { address, tls, timeouts, kept: Mutex::default(), shared: Mutex::default() })
     }
 
     /// Where it is.
@@ -120,10 +125,10 @@ impl Upstream {
         loop {
             let patience = self.timeouts.answer;
             let (mut error, reused) = match self.connection(reuse).await? {
-                Connection::One { mut sender, reused } => {
+                Connection::One { mut wire, reused } => {
                     *request.version_mut() = Version::HTTP_11;
-                    match tokio::time::timeout(patience, sender.try_send_request(request)).await {
-                        Ok(Ok(response)) => return Ok(self.watched(response, sender, reuse)),
+                    match tokio::time::timeout(patience, wire.send(request)).await {
+                        Ok(Ok(response)) => return Ok(self.watched(response, wire, reuse).await),
                         Ok(Err(error)) => (error, reused),
                         Err(_) => return Err(SendFailure::TimedOut(patience)),
                     }
@@ -172,9 +177,9 @@ impl Upstream {
             if let Some(sender) = shared.filter(|s| !s.is_closed()) {
                 return Ok(Connection::Shared { sender, reused: true });
             }
-            while let Some(mut sender) = self.take_idle() {
-                if matches!(tokio::time::timeout(READY_PATIENCE, sender.ready()).await, Ok(Ok(()))) {
-                    return Ok(Connection::One { sender, reused: true });
+            while let Some(kept) = self.take_idle() {
+                if let Some(wire) = kept.still_good().await {
+                    return Ok(Connection::One { wire, reused: true });
                 }
             }
         }
@@ -188,24 +193,34 @@ impl Upstream {
         }
     }
 
-    fn take_idle(&self) -> Option<http1::SendRequest<Outgoing>> {
-        let mut idle = lock(&self.idle);
-        while let Some(kept) = idle.pop() {
-            if !kept.sender.is_closed() && kept.since.elapsed() < self.timeouts.idle {
-                return Some(kept.sender);
-            }
-        }
-        None
+    fn take_idle(&self) -> Option<Wire> {
+        let mut kept = lock(&self.kept);
+        let newest = kept.idle.pop()?;
+        (newest.since.elapsed() < self.timeouts.idle).then_some(newest.wire)
     }
 
-    fn give_back(&self, sender: http1::SendRequest<Outgoing>) {
-        if sender.is_closed() {
-            return;
+    /// Keeps a connection for the next request.
+    pub(super) fn give_back(self: &Arc<Self>, wire: Wire) {
+        let mut kept = lock(&self.kept);
+        if kept.idle.len() < IDLE_MAX {
+            kept.idle.push(Idle { wire, since: Instant::now() });
         }
-        let mut idle = lock(&self.idle);
-        if idle.len() < IDLE_MAX {
-            idle.push(Idle { sender, since: Instant::now() });
+        if !kept.swept {
+            kept.swept = true;
+            tokio::spawn(sweep(Arc::downgrade(self), self.timeouts.idle));
         }
+    }
+
+    /// Closes connections that have waited for too long; answers whether any is left.
+    fn close_idle(&self) -> bool {
+        let mut kept = lock(&self.kept);
+        let fresh = kept.idle.partition_point(|idle| idle.since.elapsed() >= self.timeouts.idle);
+        let old: Vec<Idle> = kept.idle.drain(..fresh).collect();
+        kept.swept = !kept.idle.is_empty();
+        let left = kept.swept;
+        drop(kept);
+        drop(old);
+        left
     }
 
     async fn connect(self: &Arc<Self>, reuse: Reuse) -> Result<Connection, BoxError> {
@@ -226,10 +241,10 @@ impl Upstream {
                 if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
                     return self.speak_http2(TokioIo::new(stream)).await;
                 }
-                speak_http1(TokioIo::new(stream)).await
+                speak_http1(TokioIo::new(stream), reuse).await
             }
             (_, Speech::Http2) => self.speak_http2(TokioIo::new(stream)).await,
-            _ => speak_http1(TokioIo::new(stream)).await,
+            _ => speak_http1(TokioIo::new(stream), reuse).await,
         }
     }
 
@@ -239,7 +254,8 @@ impl Upstream {
     {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         // A connection that leads nowhere any more is found by asking, not by losing requests on it.
-        builder.timer(TokioTimer::new()).keep_alive_interval(PING_INTERVAL).keep_alive_timeout(PING_PATIENCE);
+        let ping = self.timeouts.ping;
+        builder.timer(TokioTimer::new()).keep_alive_interval(ping).keep_alive_timeout(ping / 2);
         let (sender, connection) = builder.handshake(io).await?;
         // Its end shows in the sender.
         tokio::spawn(async move { drop(connection.await) });
@@ -248,32 +264,47 @@ impl Upstream {
     }
 
     /// Ties the connection to the body: it is free again when the body has ended.
-    fn watched(
+    async fn watched(
         self: &Arc<Self>,
         response: Response<Incoming>,
-        sender: http1::SendRequest<Outgoing>,
+        wire: Wire,
         reuse: Reuse,
     ) -> Response<AnswerBody> {
-        if reuse == Reuse::ForUpgrade {
-            return response.map(AnswerBody::alone);
-        }
-        response.map(|body| {
-            let mut body = AnswerBody { body: Some(body), whole: None, kept: Some((sender, self.clone())) };
-            body.free_if_ended();
-            body
-        })
+        let (head, body) = response.into_parts();
+        let body = match reuse {
+            Reuse::ForUpgrade => AnswerBody::alone(body),
+            Reuse::Allowed => AnswerBody::over(body, wire, self.clone()).await,
+        };
+        Response::from_parts(head, body)
     }
 }
 
-async fn speak_http1<T>(io: T) -> Result<Connection, BoxError>
+/// Closes connections that nobody has used for a while, for as long as there are any.
+async fn sweep(upstream: Weak<Upstream>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        if !upstream.upgrade().is_some_and(|upstream| upstream.close_idle()) {
+            return;
+        }
+    }
+}
+
+async fn speak_http1<T>(io: T, reuse: Reuse) -> Result<Connection, BoxError>
 where
     T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HTTP_HEAD_BYTES_MAX);
     let (sender, connection) = builder.handshake(io).await?;
-    tokio::spawn(async move { drop(connection.with_upgrades().await) });
-    Ok(Connection::One { sender, reused: false })
+    // How it ends shows in what was sent on it.
+    let wire = match reuse {
+        Reuse::Allowed => Wire::ours(sender, Box::pin(async move { drop(connection.await) })),
+        Reuse::ForUpgrade => {
+            tokio::spawn(async move { drop(connection.with_upgrades().await) });
+            Wire::of_task(sender)
+        }
+    };
+    Ok(Connection::One { wire, reused: false })
 }
 
 /// An error with what caused it.
@@ -281,71 +312,5 @@ fn describe(error: &hyper::Error) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
-    }
-}
-
-/// The body of an answer: of a service, or of our own making.
-pub struct AnswerBody {
-    body: Option<Incoming>,
-    whole: Option<Bytes>,
-    kept: Option<(http1::SendRequest<Outgoing>, Arc<Upstream>)>,
-}
-
-impl AnswerBody {
-    fn alone(body: Incoming) -> Self {
-        Self { body: Some(body), whole: None, kept: None }
-    }
-
-    /// A body of our own.
-    pub fn whole(bytes: Bytes) -> Self {
-        Self { body: None, whole: (!bytes.is_empty()).then_some(bytes), kept: None }
-    }
-
-    fn free_if_ended(&mut self) {
-        if self.body.as_ref().is_none_or(|body| body.is_end_stream())
-            && let Some((sender, upstream)) = self.kept.take()
-        {
-            upstream.give_back(sender);
-        }
-    }
-}
-
-impl http_body::Body for AnswerBody {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let Some(body) = &mut self.body else {
-            return Poll::Ready(self.whole.take().map(|bytes| Ok(Frame::data(bytes))));
-        };
-        let polled = Pin::new(body).poll_frame(context);
-        match &polled {
-            Poll::Ready(None) => {
-                if let Some((sender, upstream)) = self.kept.take() {
-                    upstream.give_back(sender);
-                }
-            }
-            Poll::Ready(Some(Err(_))) => self.kept = None,
-            Poll::Ready(Some(Ok(_))) => self.free_if_ended(),
-            Poll::Pending => {}
-        }
-        polled.map_err(Into::into)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match &self.body {
-            Some(body) => body.is_end_stream(),
-            None => self.whole.is_none(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.body {
-            Some(body) => body.size_hint(),
-            None => SizeHint::with_exact(self.whole.as_ref().map_or(0, |b| b.len() as u64)),
-        }
     }
 }

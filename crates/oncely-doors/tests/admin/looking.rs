@@ -171,5 +171,9 @@ async fn a_purge_says_what_it_dropped() {
     let purged = server.post("/v1/purge", json!({})).await.expect(200);
     assert_eq!((&purged["records_removed"], &purged["more"]), (&json!(1), &json!(false)), "{purged}");
     assert_eq!(server.get("/v1/records").await.expect(200)["records"], json!([]));
+    // The log says who asked, and outlives what was dropped.
+    let events = server.get("/v1/events").await.expect(200)["events"].clone();
+    let audited = events.as_array().unwrap().iter().find(|event| event["event"] == "purged").unwrap();
+    assert_eq!(audited["actor"], "loopback", "{audited}");
     server.stop().await;
 }

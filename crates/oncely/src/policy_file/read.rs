@@ -11,7 +11,7 @@ use super::values::{self, Fault, Read, Value};
 use super::{Header, PolicyFile, TOOLS_MAX};
 
 /// The fields and tables at the top of the file.
-const TOP_FIELDS: [&str; 11] = [
+const TOP_FIELDS: [&str; 12] = [
     "store",
     "namespace",
     "strict",
@@ -23,9 +23,10 @@ const TOP_FIELDS: [&str; 11] = [
     "admin",
     "encryption",
     "redact",
+    "otlp",
 ];
 /// Those of them that `oncely serve` reads for itself.
-const OF_SERVE: [&str; 6] = ["server", "route", "provider", "admin", "encryption", "redact"];
+const OF_SERVE: [&str; 7] = ["server", "route", "provider", "admin", "encryption", "redact", "otlp"];
 /// Longest tool name in the place of a problem, in bytes.
 const PLACE_BYTES_MAX: usize = 80;
 

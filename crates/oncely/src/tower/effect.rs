@@ -161,11 +161,7 @@ fn outcome_of(
     let seen = body.map_or(&[][..], |b| b);
     let class = settings.rules.class(parts, seen, trailers.as_ref(), settings.dialect);
     let body = body.and_then(|body| redacted(settings, &parts.headers, body));
-    let keep = |body: Bytes| {
-        let (headers, trailers) = (without_redacted(settings, &parts.headers), trailers.clone());
-        let trailers = trailers.map(|trailers| without_redacted(settings, &trailers).into_owned());
-        Kept::of(parts.status, &headers, &settings.replayed, body, trailers).encode()
-    };
+    let keep = |body: Bytes| keep(settings, parts, body, trailers.clone());
     let why = |default: &str| match parts.extensions.get::<Said>().and_then(|said| said.why.clone()) {
         Some(why) => why,
         None => format!("the service answered {}, which {default}", parts.status.as_u16()),
@@ -194,6 +190,18 @@ fn outcome_of(
             Outcome::Unknown(doubt.with_evidence(evidence))
         }
     }
+}
+
+/// An answer as it is kept. What the rules name is gone from the body already.
+fn keep(settings: &Settings, parts: &Parts, body: Bytes, trailers: Option<HeaderMap>) -> Vec<u8> {
+    let headers = without_redacted(settings, &parts.headers);
+    let trailers = trailers.map(|trailers| without_redacted(settings, &trailers).into_owned());
+    Kept::of(parts.status, &headers, &settings.replayed, body, trailers).encode()
+}
+
+/// An answer as it is kept; nothing if it cannot be.
+pub(super) fn kept_of(settings: &Settings, parts: &Parts, body: &Bytes) -> Option<Vec<u8>> {
+    redacted(settings, &parts.headers, body).map(|body| keep(settings, parts, body, None))
 }
 
 /// A body without what the rules name; nothing if it cannot be read for that.

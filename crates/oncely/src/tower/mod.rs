@@ -25,13 +25,15 @@
 //! The service runs in a task of its own: a client that hangs up does not cancel it. It finds its
 //! [`AttemptInfo`](crate::AttemptInfo) in the request's extensions, with the key to pass on to a provider; and it may
 //! put [`Said`] into the extensions of its response, or the headers `Cache-Control: no-store` and
-//! `Idempotency-Status: not-executed`, to say itself what its answer proves.
+//! `Idempotency-Status: not-executed`, to say itself what its answer proves. What wraps the layer finds [`Told`] in the
+//! extensions of a guarded answer, for logs and traces.
 //!
 //! - `key`: the header. `tenant`: whose call it is. `request`: from a request to a call.
-//! - `service`, `effect`: runs it. `classify`: what an answer proves. `kept`: what is stored.
+//! - `check`: asks the service about an attempt in doubt. `service`, `effect`: runs it. `classify`: what an answer proves. `kept`: what is stored.
 //! - `reply`, `problem`: from what the engine says to a response. `gate`: limits.
 
 mod body;
+mod check;
 mod classify;
 mod effect;
 mod gate;
@@ -53,6 +55,7 @@ use oncely_core::{Namespace, Policy, ToolName};
 use tower_layer::Layer;
 
 pub use self::body::{Body, BoxError};
+pub use self::check::{Check, Doubted, Found};
 pub use self::classify::{Class, IDEMPOTENCY_EFFECT, IDEMPOTENCY_STATUS, Judge, Rules, Said, Statuses};
 pub use self::gate::Gate;
 pub use self::kept::{REPLAYED_HEADERS, may_be_replayed};
@@ -60,7 +63,7 @@ pub use self::key::{GivenKey, IDEMPOTENCY_KEY, KeyFault, KeyForm, key_of, parse_
 pub use self::problem::{Code, DOCUMENTATION, Dialect, Problem, Reader};
 pub use self::reply::{
     IDEMPOTENCY_DRY_RUN, IDEMPOTENCY_OUTCOME, IDEMPOTENCY_RECORD, IDEMPOTENCY_WARNING, IDEMPOTENT_REPLAYED,
-    asks_for_dry_run,
+    Told, asks_for_dry_run,
 };
 pub use self::service::OncelyService;
 pub use self::settings::{DryRun, OwnKey};
@@ -164,6 +167,11 @@ impl OncelyLayer {
     /// What a dry run does where the call would run.
     pub fn dry_run(self, dry_run: DryRun) -> Self {
         self.set(|s| s.dry_run = dry_run)
+    }
+
+    /// Asks the service whether an attempt in doubt has happened, where the policy's `when_unknown` is `check`.
+    pub fn check(self, check: Check) -> Self {
+        self.set(|s| s.check = Some(check))
     }
 
     /// Where a caller may have put the key, if not into the header.

@@ -20,6 +20,7 @@ use super::service::Answered;
 use super::settings::Settings;
 use crate::answer::{Answer, Execution, Replay, Unrecorded, Unresolved};
 use crate::error::Error;
+use crate::observe::AnswerKind;
 
 /// `true` on an answer that an earlier request got.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
@@ -31,6 +32,19 @@ pub const IDEMPOTENCY_RECORD: HeaderName = HeaderName::from_static("idempotency-
 pub const IDEMPOTENCY_WARNING: HeaderName = HeaderName::from_static("idempotency-warning");
 /// `true` asks what would happen.
 pub const IDEMPOTENCY_DRY_RUN: HeaderName = HeaderName::from_static("idempotency-dry-run");
+
+/// How a guarded request was answered, in the extensions of its response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// What the engine said.
+    pub verdict: AnswerKind,
+    /// How it ended, if it ran now and its end is known: `succeeded`, `rejected` or `unknown`.
+    pub outcome: Option<&'static str>,
+    /// The latest attempt.
+    pub attempt: Option<u32>,
+    /// Which record.
+    pub record: Option<IntentId>,
+}
 
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 
@@ -101,11 +115,27 @@ impl Asked {
             Code::StoreUnavailable => "the ledger cannot be used; nothing ran. Try again later".to_owned(),
             _ => error.to_string(),
         };
-        self.problem(Problem::new(code, detail))
+        let told = Told { verdict: AnswerKind::Failed, outcome: None, attempt: None, record: None };
+        noted(self.problem(Problem::new(code, detail)), told)
     }
 
     /// The answer of an earlier request, or why there is none.
     pub(super) fn answer<R>(&self, answer: &Answer) -> Response<Body<R>> {
+        let (attempt, record) = match answer {
+            Answer::Replayed(Replay { record, .. }) | Answer::Refused(Replay { record, .. }) => {
+                (Some(record.body.attempts), record.intent)
+            }
+            Answer::InProgress(there) => (Some(there.record.body.attempts), there.record.intent),
+            Answer::Unknown(there) => (Some(there.record.body.attempts), there.record.intent),
+            Answer::Conflict { intent } => (None, *intent),
+            Answer::Executed(execution) => (Some(execution.attempt), execution.intent),
+        };
+        let record = Some(record);
+        let told = Told { verdict: AnswerKind::of_answer(answer), outcome: None, attempt, record };
+        noted(self.answered(answer), told)
+    }
+
+    fn answered<R>(&self, answer: &Answer) -> Response<Body<R>> {
         match answer {
             Answer::Replayed(replay) => self.replay(replay),
             Answer::Refused(replay) => self.refused(replay),
@@ -207,11 +237,12 @@ impl Asked {
     pub(super) fn streaming<R>(
         &self,
         mut response: Response<Body<R>>,
+        attempt: u32,
         intent: IntentId,
         key: &Key,
     ) -> Response<Body<R>> {
         self.stamp(response.headers_mut(), intent, key);
-        response
+        noted(response, ran(None, attempt, intent))
     }
 
     /// The answer of a request that ran now.
@@ -251,7 +282,7 @@ impl Asked {
             headers.insert(IDEMPOTENCY_WARNING, HeaderValue::from_static(warning));
         }
         self.stamp(headers, execution.intent, key);
-        Ok(response)
+        Ok(noted(response, ran(Some(outcome), execution.attempt, execution.intent)))
     }
 
     /// Which record, and the key that was used: as the caller wrote it, or the derived one.
@@ -296,6 +327,15 @@ impl Asked {
         response.headers_mut().insert(IDEMPOTENCY_EFFECT, HeaderValue::from_static(effect));
         marked_dry(response)
     }
+}
+
+fn ran(outcome: Option<&'static str>, attempt: u32, record: IntentId) -> Told {
+    Told { verdict: AnswerKind::Began, outcome, attempt: Some(attempt), record: Some(record) }
+}
+
+fn noted<R>(mut response: Response<Body<R>>, told: Told) -> Response<Body<R>> {
+    response.extensions_mut().insert(told);
+    response
 }
 
 /// What a stranger is told of a doubt: neither processes and hosts, nor what a panic said.

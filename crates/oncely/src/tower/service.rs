@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use tower_service::Service;
 
 use super::body::{Body, BoxError, Collected, Collecting};
+use super::check;
 use super::effect::{self, Handed};
 use super::gate::{Gate, Place};
 use super::problem::{Code, Problem, Reader};
@@ -117,7 +118,8 @@ where
     }
     let dry_run = reply::asks_for_dry_run(&parts.headers);
     let form = form_of(&parts.headers, &body);
-    let call = call_of(&door.settings, &head, &parts, &body, form);
+    let mut call = call_of(&door.settings, &head, &parts, &body, form);
+    call.probe = check::probe_of(&door.oncely, &door.settings, &call, &parts, &body);
     let asked =
         Asked { settings: door.settings.clone(), given: head.given, method: parts.method.clone(), reader };
     let name = asked.key_text().map_or(call.payload.as_slice(), str::as_bytes);
@@ -141,7 +143,8 @@ where
         Begun::Answered(answer) => return Ok(asked.answer(&answer)),
         Begun::Run(attempt) => attempt,
     };
-    let (intent, key) = (attempt.info().intent(), attempt.info().name().key.clone());
+    let (intent, number) = (attempt.info().intent(), attempt.info().number());
+    let key = attempt.info().name().key.clone();
     let (hand, mut handed) = oneshot::channel();
     let settings = door.settings.clone();
     let execution = door.oncely.execute(attempt, None, move |info| {
@@ -154,7 +157,7 @@ where
     tokio::select! {
         biased;
         answer = &mut handed => match answer {
-            Ok(Handed::Streaming(response)) => Ok(asked.streaming(response, intent, &key)),
+            Ok(Handed::Streaming(response)) => Ok(asked.streaming(response, number, intent, &key)),
             Ok(answer) => asked.executed(Some(answer), &execution.await, &key),
             Err(_) => asked.executed(None, &execution.await, &key),
         },

@@ -7,6 +7,7 @@ use http::{HeaderName, Method};
 use oncely_core::limits::{HTTP_BODY_BYTES, HTTP_STALL_MS};
 use oncely_core::{Namespace, Policy, ToolName};
 
+use super::check::Check;
 use super::classify::Rules;
 use super::key::KeyForm;
 use super::problem::Dialect;
@@ -45,6 +46,8 @@ pub(super) struct Settings {
     /// How long a body may pause before it counts as broken off.
     pub(super) stall: Duration,
     pub(super) dry_run: DryRun,
+    /// Asks the service about an attempt in doubt.
+    pub(super) check: Option<Check>,
     /// Finds the key of a caller who has put it elsewhere.
     pub(super) own_key: Option<OwnKey>,
     /// What is taken out of answers before they are stored.
@@ -67,6 +70,7 @@ impl Default for Settings {
             body_max: HTTP_BODY_BYTES,
             stall: Duration::from_millis(HTTP_STALL_MS),
             dry_run: DryRun::default(),
+            check: None,
             own_key: None,
             redaction: Arc::new(Redaction::default()),
         }

@@ -10,6 +10,7 @@ use clap::Args;
 use oncely::{Observer, Oncely};
 use oncely_doors::admin::{self, AdminState, Metrics, MetricsSource, Scope, Secret, Settings, Tokens};
 use oncely_doors::redact::Redaction;
+use oncely_doors::telemetry::MetricsText;
 use tokio::net::TcpListener;
 
 use crate::context::{Context, variable};
@@ -58,7 +59,8 @@ impl FromStr for AdminAddress {
 pub(crate) struct Admin {
     oncely: Oncely,
     redaction: Redaction,
-    open: Option<(TcpListener, AdminState)>,
+    state: AdminState,
+    listener: Option<TcpListener>,
 }
 
 /// Opens the ledger, and binds the admin API's address. `configured` is what `[server] admin` says.
@@ -79,21 +81,21 @@ pub(crate) async fn open(
     let oncely = Oncely::observed(Arc::new(store), Arc::clone(&metrics) as Arc<dyn Observer>);
     let default = AdminAddress::At(SocketAddr::from(([127, 0, 0, 1], 7301)));
     let redaction = settings.redaction.clone();
-    let AdminAddress::At(address) = args.admin.or(configured).unwrap_or(default) else {
-        return Ok(Admin { oncely, redaction, open: None });
-    };
     let state = AdminState::new(oncely.clone(), Arc::new(context.policy.clone()))
         .with_namespace(context.namespace.clone())
         .with_tokens(tokens(context, args, &settings)?)
         .with_redaction(settings.redaction)
         .with_metrics(metrics);
+    let AdminAddress::At(address) = args.admin.or(configured).unwrap_or(default) else {
+        return Ok(Admin { oncely, redaction, state, listener: None });
+    };
     state.check(address).map_err(|error| Failure::usage(format!("{error}; nothing ran")))?;
     let listener = TcpListener::bind(address).await.map_err(|error| {
         let message =
             format!("the admin API cannot listen on {address}: {error}; nothing ran. Use --admin ADDRESS");
         Failure::new(exit::PRECONDITION, "CANNOT_LISTEN", message)
     })?;
-    Ok(Admin { oncely, redaction, open: Some((listener, state)) })
+    Ok(Admin { oncely, redaction, state, listener: Some(listener) })
 }
 
 impl Admin {
@@ -109,13 +111,18 @@ impl Admin {
 
     /// Where it listens.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.open.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
+        self.listener.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
     /// Adds counters of another part of the process.
     pub(crate) fn with_source(mut self, source: Arc<dyn MetricsSource>) -> Self {
-        self.open = self.open.map(|(listener, state)| (listener, state.with_source(source)));
+        self.state = self.state.with_source(source);
         self
+    }
+
+    /// Writes what `/metrics` says.
+    pub(crate) fn scrape(&self) -> MetricsText {
+        self.state.scrape()
     }
 
     /// Answers until `shutdown` returns.
@@ -123,8 +130,8 @@ impl Admin {
         self,
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> std::io::Result<()> {
-        match self.open {
-            Some((listener, state)) => admin::serve(listener, state, shutdown).await,
+        match self.listener {
+            Some(listener) => admin::serve(listener, self.state, shutdown).await,
             None => {
                 shutdown.await;
                 Ok(())

@@ -7,6 +7,8 @@
 //! tls = { cert = "cert.pem", key = "key.pem" }
 //! upstream_roots = "roots.pem"              # trusted besides the system's roots
 //! drain = "30s"                             # how long running requests may take after a SIGTERM
+//! idle_timeout = "75s"                      # for a client that sends no request, or takes nothing of its answer
+//! http2_ping = "20s"                        # how often HTTP/2 connections are asked whether they still lead anywhere
 //! connections = 16384                       # most at once
 //! guarded_calls = 8192                      # most at once, waiting ones included
 //! calls_per_key = 2048                      # most at once on one key
@@ -20,6 +22,7 @@
 //!
 //! Loading never stops at the first problem, and every problem names its place and what is allowed.
 
+mod check;
 mod route;
 mod values;
 
@@ -34,13 +37,24 @@ use oncely_core::limits::{HTTP_CALLS_MAX, HTTP_CALLS_PER_KEY_MAX, HTTP_CONNECTIO
 use toml::de::DeTable;
 
 pub use self::route::RouteConfig;
+use crate::gateway::Patience;
 use crate::providers::Providers;
 
 /// Most routes of one gateway.
 pub const ROUTES_MAX: usize = 1_000;
 
-const SERVER_FIELDS: [&str; 8] =
-    ["listen", "admin", "tls", "upstream_roots", "drain", "connections", "guarded_calls", "calls_per_key"];
+const SERVER_FIELDS: [&str; 10] = [
+    "listen",
+    "admin",
+    "tls",
+    "upstream_roots",
+    "drain",
+    "idle_timeout",
+    "http2_ping",
+    "connections",
+    "guarded_calls",
+    "calls_per_key",
+];
 
 /// Where to listen, and what becomes of requests.
 #[derive(Clone)]
@@ -55,6 +69,8 @@ pub struct GatewayConfig {
     pub upstream_roots: Option<PathBuf>,
     /// How long running requests may take after a stop is asked for.
     pub drain: Duration,
+    /// How much patience there is with clients, and how often connections of HTTP/2 are tried, on both sides.
+    pub patience: Patience,
     /// Most connections at once.
     pub connections_max: usize,
     /// Most guarded requests at once, waiting ones included.
@@ -84,6 +100,8 @@ impl Default for GatewayConfig {
             tls: None,
             upstream_roots: None,
             drain: Duration::from_secs(30),
+            // Longer than load balancers keep theirs, so that it is they who close.
+            patience: Patience { silence: Duration::from_secs(75), ping: Duration::from_secs(20) },
             connections_max: HTTP_CONNECTIONS_MAX,
             calls_max: HTTP_CALLS_MAX,
             calls_per_key_max: HTTP_CALLS_PER_KEY_MAX,
@@ -129,6 +147,8 @@ impl GatewayConfig {
                 "tls" => tls_files(value, problems).map(|files| self.tls = files),
                 "upstream_roots" => text(value).map(|path| self.upstream_roots = Some(path.into())),
                 "drain" => values::duration(value).map(|time| self.drain = time),
+                "idle_timeout" => values::positive(value).map(|time| self.patience.silence = time),
+                "http2_ping" => values::positive(value).map(|time| self.patience.ping = time),
                 "connections" => values::count(value).map(|n| self.connections_max = n),
                 "guarded_calls" => values::count(value).map(|n| self.calls_max = n),
                 "calls_per_key" => values::count(value).map(|n| self.calls_per_key_max = n),

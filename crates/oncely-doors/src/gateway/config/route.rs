@@ -1,7 +1,6 @@
 //! One `[[route]]`: what it matches, where it leads, and how it is guarded.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{HeaderName, Method};
 use oncely::policy_file::PolicyFile;
@@ -13,15 +12,16 @@ use oncely_core::limits::HTTP_BODY_BYTES;
 use oncely_core::{Kind, Policy, ToolName, WhenUnknown};
 use toml::de::DeTable;
 
-use super::values;
+use super::{check, values};
 use crate::gateway::address::Address;
+use crate::gateway::check::CheckConfig;
 use crate::gateway::forward::{Forwarded, HostSeen, Way};
 use crate::gateway::pattern::PathPattern;
 use crate::gateway::upstream::Timeouts;
 use crate::providers::{Provider, Providers, WhenUnknownSaid};
 
 /// The fields of a route, in the order in which they are documented.
-const FIELDS: [&str; 22] = [
+const FIELDS: [&str; 23] = [
     "match",
     "upstream",
     "methods",
@@ -43,6 +43,7 @@ const FIELDS: [&str; 22] = [
     "final_on",
     "rejected_on",
     "unknown_on",
+    "check",
     "dry_run",
 ];
 
@@ -81,6 +82,8 @@ pub struct RouteConfig {
     pub replay_headers: Vec<HeaderName>,
     /// What answers mean.
     pub rules: Rules,
+    /// How the service is asked whether an attempt in doubt has happened.
+    pub check: Option<CheckConfig>,
     /// What a dry run does.
     pub dry_run: DryRun,
 }
@@ -107,6 +110,7 @@ impl RouteConfig {
             fingerprint_headers: Vec::new(),
             replay_headers: Vec::new(),
             rules: Rules::default(),
+            check: None,
             dry_run: DryRun::default(),
         })
     }
@@ -123,7 +127,8 @@ fn policy_of(file: &PolicyFile, tool: &ToolName) -> Result<(Policy, WhenUnknownS
     }
     if declared.policy.when_unknown == WhenUnknown::Check {
         return Err(format!(
-            "the tool {:?} has when_unknown = \"check\", which a route does not have; use \"halt\" or \"retry\"",
+            "the tool {:?} has a check command, which a route does not run; ask the service instead: check = {{ path = …, \
+             happened = … }} in the route",
             tool.as_str()
         ));
     }
@@ -174,6 +179,24 @@ pub(super) fn read(
         Err(message) => problems.add(start, format!("{place}.tool"), message),
     }
     reading.finish(&mut route);
+    if route.check.is_some() && route.when_unknown == WhenUnknownSaid::ByPolicy {
+        let message =
+            "the tool says itself what becomes of an unknown outcome; leave when_unknown out, or check";
+        problems.add(start, format!("{place}.check"), message);
+    }
+    if route.check.as_ref().is_some_and(|check| check.path.names_key())
+        && route.policy.forwards_key_for_ms.is_some()
+    {
+        // It would be asked for a key that it has never seen, and find nothing.
+        let message = "the service gets our key in the place of the caller's (forwards_key_for), so it cannot be asked by \
+                       {key}; ask by {/pointer} into the body";
+        problems.add(start, format!("{place}.check"), message);
+    }
+    if route.check.is_some() && route.provider.is_some() {
+        let message =
+            "a provider's key makes a retry harmless where it can be; a route to a provider has no check";
+        problems.add(start, format!("{place}.check"), message);
+    }
     if route.provider.is_some() && route.dry_run == DryRun::PassOn {
         let message = "no provider understands our dry runs, and would execute them; use \"forecast\"";
         problems.add(start, format!("{place}.dry_run"), message);
@@ -245,8 +268,8 @@ impl Reading {
                 route.way.forwarded = one_of(value, &choices)?;
                 self.forwarded_stated = true;
             }
-            "timeout" => route.timeouts.answer = positive(value)?,
-            "connect_timeout" => route.timeouts.connect = positive(value)?,
+            "timeout" => route.timeouts.answer = values::positive(value)?,
+            "connect_timeout" => route.timeouts.connect = values::positive(value)?,
             "max_body" => route.body_max = values::size(value)?,
             "fingerprint_headers" => route.fingerprint_headers = values::headers(value)?,
             "replay_headers" => route.replay_headers = replayed(value)?,
@@ -254,6 +277,7 @@ impl Reading {
             "final_on" => route.rules.final_on = values::statuses(value)?,
             "rejected_on" => route.rules.rejected_on = values::statuses(value)?,
             "unknown_on" => route.rules.unknown_on = values::statuses(value)?,
+            "check" => route.check = Some(check::check(value)?),
             "dry_run" => {
                 let choices = [("forecast", DryRun::Forecast), ("upstream", DryRun::PassOn)];
                 route.dry_run = one_of(value, &choices)?;
@@ -266,6 +290,9 @@ impl Reading {
     /// What follows from the rest: a provider is usually reached under a path of ours that it does not know.
     fn finish(&self, route: &mut RouteConfig) {
         route.policy.require_key = self.require_key.unwrap_or(route.policy.require_key);
+        if route.check.is_some() {
+            route.policy.when_unknown = WhenUnknown::Check;
+        }
         let Some(provider) = &route.provider else { return };
         if !self.prefix_stated {
             route.way.strip_prefix = route.pattern.literal_prefix();
@@ -279,11 +306,6 @@ impl Reading {
             route.methods = taken.collect();
         }
     }
-}
-
-fn positive(value: &Value<'_>) -> Read<Duration> {
-    let time = values::duration(value)?;
-    if time.is_zero() { fault(value, "must be longer than nothing") } else { Ok(time) }
 }
 
 fn replayed(value: &Value<'_>) -> Read<Vec<HeaderName>> {

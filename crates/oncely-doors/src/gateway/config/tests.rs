@@ -92,5 +92,5 @@ fn a_route_whose_tool_cannot_be_served_is_refused() {
     let route = "[[route]]\nmatch = \"/**\"\nupstream = \"http://a\"\ntool = \"t\"\n";
     check_bad(&format!("strict = true\n{route}"), "the policy is strict and does not declare the tool \"t\"");
     check_bad(&format!("{route}[tool.t]\nkind = \"read\"\n"), "is declared as read");
-    check_bad(&format!("{route}[tool.t]\ncheck = \"./probe\"\n"), "when_unknown = \"check\"");
+    check_bad(&format!("{route}[tool.t]\ncheck = \"./probe\"\n"), "has a check command");
 }

@@ -42,6 +42,12 @@ pub(super) fn duration(value: &Value<'_>) -> Read<Duration> {
     reading::duration(value).map(Duration::from_millis)
 }
 
+/// A time that is not nothing.
+pub(super) fn positive(value: &Value<'_>) -> Read<Duration> {
+    let time = duration(value)?;
+    if time.is_zero() { fault(value, "must be longer than nothing") } else { Ok(time) }
+}
+
 /// A number of 1 or more.
 pub(super) fn count(value: &Value<'_>) -> Read<usize> {
     let DeValue::Integer(number) = value.get_ref() else {

@@ -27,8 +27,8 @@ fn unknown_fields_are_named_with_the_nearest_and_the_allowed() {
     check(
         "stict = true\n[tools.x]\n",
         &[
-            "p.toml:1:1: unknown field \"stict\"; did you mean strict? allowed: store, namespace, strict, defaults, tool, server, route, provider, admin, encryption, redact",
-            "p.toml:2:2: unknown field \"tools\"; did you mean tool? allowed: store, namespace, strict, defaults, tool, server, route, provider, admin, encryption, redact",
+            "p.toml:1:1: unknown field \"stict\"; did you mean strict? allowed: store, namespace, strict, defaults, tool, server, route, provider, admin, encryption, redact, otlp",
+            "p.toml:2:2: unknown field \"tools\"; did you mean tool? allowed: store, namespace, strict, defaults, tool, server, route, provider, admin, encryption, redact, otlp",
         ],
     );
     check(
