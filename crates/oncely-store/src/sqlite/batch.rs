@@ -16,7 +16,7 @@ use oncely_core::{
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
-use super::codec::{count_events, extend_trail, pack_events, pack_trail, unpack_trail};
+use crate::codec::{count_events, extend_trail, pack_events, pack_trail, unpack_trail};
 use super::errors::Trouble;
 use super::rows::{self, DUE_FIRST, Slot, Tools, select_records};
 
