@@ -29,7 +29,7 @@ const EVENTS_PER_ENTRY: usize = 1 << EVENT_BITS;
 pub(crate) const TRAIL_MAX: usize = 64;
 
 /// In doubt: filed under this, which is no time.
-const DUE_IN_DOUBT: &str = "1";
+pub(crate) const DUE_IN_DOUBT: &str = "1";
 /// The first place that is a time.
 pub(crate) const DUE_FIRST: &str = "2";
 /// Rejected records are filed under their time plus this, so that states can be counted.
@@ -199,6 +199,13 @@ pub(crate) struct Filed {
     pub(crate) keep: String,
 }
 
+impl Filed {
+    /// For what never is due.
+    pub(crate) fn never() -> Self {
+        Self { due: String::new(), from: String::new(), keep: String::new() }
+    }
+}
+
 /// Where a draft is filed.
 pub(crate) fn filed(draft: &Draft) -> Filed {
     let none = String::new;
@@ -207,7 +214,7 @@ pub(crate) fn filed(draft: &Draft) -> Filed {
         (State::InDoubt { .. }, _) => {
             return Filed { due: DUE_IN_DOUBT.to_owned(), from: "0".to_owned(), keep: none() };
         }
-        (_, None) => return Filed { due: none(), from: none(), keep: none() },
+        (_, None) => return Filed::never(),
         (_, Some(after_ms)) => after_ms.min(DUE_MS_MAX),
     };
     let rejected = matches!(body.state, State::Rejected { .. });

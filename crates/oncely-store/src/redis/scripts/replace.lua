@@ -18,7 +18,7 @@ if ARGV[3] == '' then
   redis.call('ZREM', KEYS[3], ARGV[1])
   redis.call('ZREM', KEYS[4], ARGV[1])
   if ARGV[8] ~= '' then
-    redis.call('SET', KEYS[5], trail, 'PX', ARGV[8])
+    redis.call('SET', KEYS[5], join(redis.call('GET', KEYS[5]) or '', trail), 'PX', ARGV[8])
   end
 else
   put(KEYS[1], id, trail, ARGV[3], ARGV[6])
