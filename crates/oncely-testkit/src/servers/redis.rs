@@ -31,8 +31,12 @@ impl RedisBuilder {
 
     /// Starts the server, and returns when it answers.
     pub fn start(self) -> Result<Redis, Trouble> {
-        let redis =
-            Redis { server: Mutex::new(None), port: free_port()?, options: self, folder: Folder::new("redis", None)? };
+        let redis = Redis {
+            server: Mutex::new(None),
+            port: free_port()?,
+            options: self,
+            folder: Folder::new("redis", None)?,
+        };
         redis.start_again()?;
         Ok(redis)
     }
