@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use oncely_core::limits::AUDIT_FOR_MS;
 use oncely_core::{
-    Change, Created, Draft, Event, IntentId, Millis, Record, Replaced, State, StoreError, StoreErrorKind, Stored,
-    Version,
+    Change, Created, Draft, Event, IntentId, Millis, Record, Replaced, State, StoreError, StoreErrorKind,
+    Stored, Version,
 };
 use tokio::sync::oneshot;
 
@@ -14,7 +14,9 @@ use super::errors::{damaged, odd};
 use super::link::Answer;
 use super::resp::{Value, command, encode};
 use super::scripts::Script;
-use super::value::{Filed, Found, filed, filed_again, pack, pack_entries, read_version, unpack, version_text};
+use super::value::{
+    Filed, Found, filed, filed_again, pack, pack_entries, read_version, unpack, version_text,
+};
 
 /// A request that was handed in, and the shard that it went to.
 pub(crate) struct Asked {
@@ -72,6 +74,7 @@ impl Shared {
             from.as_bytes(),
             keep.as_bytes(),
             self.log_bound.as_bytes(),
+            self.log_unit,
         ];
         arguments.extend(entries.iter().map(Vec::as_slice));
         let names = [&keys.record(intent)[..], &keys.log(shard), &keys.order(shard), &keys.due(shard)];
@@ -129,6 +132,7 @@ impl Shared {
             if tell { self.router.publisher().as_bytes() } else { b"" },
             remember.as_bytes(),
             self.log_bound.as_bytes(),
+            self.log_unit,
         ];
         arguments.extend(entries.iter().map(Vec::as_slice));
         let names = [
@@ -185,7 +189,7 @@ impl Shared {
     pub(crate) fn ask_note(&self, intent: &IntentId, events: &[Event]) -> Asked {
         let (keys, shard) = (&self.keys, self.keys.shard(intent));
         let (entries, remember) = (pack_entries(events), AUDIT_FOR_MS.to_string());
-        let mut arguments: Vec<&[u8]> = vec![remember.as_bytes(), self.log_bound.as_bytes()];
+        let mut arguments: Vec<&[u8]> = vec![remember.as_bytes(), self.log_bound.as_bytes(), self.log_unit];
         arguments.extend(entries.iter().map(Vec::as_slice));
         let names = [&keys.record(intent)[..], &keys.log(shard), &keys.gone(intent)];
         self.run(shard, Script::Note, &names, &arguments)

@@ -42,7 +42,8 @@ pub(crate) async fn look(
     match replies.as_slice() {
         [Value::Error(words), _] => Err(before(super::errors::refused(words, &server.to_string()))),
         [info, config] => read_profile(info.text().unwrap_or_default(), config).ok_or_else(|| {
-            let message = format!("{server} does not say what it is; is it Redis or Valkey? nothing was written");
+            let message =
+                format!("{server} does not say what it is; is it Redis or Valkey? nothing was written");
             StoreError::before(StoreErrorKind::Foreign, message)
         }),
         _ => Err(super::errors::odd(&Value::Nil, &server.to_string())),
@@ -196,7 +197,9 @@ mod tests {
         };
         assert!(risks(&GOOD.replace("aof_enabled:1", "aof_enabled:0")).contains("CONFIG SET appendonly yes"));
         let evicting = risks(&GOOD.replace("noeviction", "allkeys-lru"));
-        assert!(evicting.contains("allkeys-lru") && evicting.contains("CONFIG SET maxmemory-policy noeviction"));
+        assert!(
+            evicting.contains("allkeys-lru") && evicting.contains("CONFIG SET maxmemory-policy noeviction")
+        );
         let hidden = read_profile(GOOD, &Value::Error("NOPERM".into())).unwrap().risks();
         assert!(hidden[0].what.contains("CONFIG GET is forbidden"));
     }

@@ -54,7 +54,9 @@ pub(crate) fn refused(words: &str, server: &str) -> StoreError {
         }
         "BUSY" => (Unavailable, Wrote::No, "somebody's script has been running for too long"),
         "NOAUTH" | "WRONGPASS" => (BadAddress, Wrote::No, "give the user and password in the address"),
-        "NOPERM" => (Unsuitable, Wrote::Maybe, "let its user run scripts, and all commands on keys of the ledger"),
+        "NOPERM" => {
+            (Unsuitable, Wrote::Maybe, "let its user run scripts, and all commands on keys of the ledger")
+        }
         "CROSSSLOT" => (Unsuitable, Wrote::No, "the ledger's keys are not where they belong"),
         "WRONGTYPE" => (Corrupt, Wrote::Maybe, "a key of the ledger holds something else"),
         _ => (Unavailable, Wrote::Maybe, "look at its log"),
@@ -120,7 +122,9 @@ impl From<Garbled> for Broken {
 pub(crate) fn unreached(why: &dyn std::fmt::Display, server: &str) -> StoreError {
     StoreError::before(
         StoreErrorKind::Unavailable,
-        format!("{server} cannot be reached: {why}; nothing was written; it is tried again with the next call"),
+        format!(
+            "{server} cannot be reached: {why}; nothing was written; it is tried again with the next call"
+        ),
     )
 }
 

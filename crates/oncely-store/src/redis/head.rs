@@ -40,7 +40,8 @@ impl Head {
         let parts: Vec<&str> = text.split(' ').collect();
         let ["oncely", format, shards, ledger, state] = parts.as_slice() else { return Err(foreign()) };
         if *format != FORMAT.to_string() {
-            let message = format!("the ledger has format {format}; this program knows {FORMAT}; use a newer one");
+            let message =
+                format!("the ledger has format {format}; this program knows {FORMAT}; use a newer one");
             return Err(StoreError::before(StoreErrorKind::TooNew, message));
         }
         let shards: u16 = shards.parse().map_err(|_| foreign())?;
@@ -153,9 +154,7 @@ async fn set_if_none(router: &Arc<Router>, shard: u16, key: &[u8], text: &str) -
     answer(done).await.map(drop)
 }
 
-async fn answer(
-    answer: tokio::sync::oneshot::Receiver<super::link::Answer>,
-) -> Result<Value, StoreError> {
+async fn answer(answer: tokio::sync::oneshot::Receiver<super::link::Answer>) -> Result<Value, StoreError> {
     let closed = || StoreError::before(StoreErrorKind::Unavailable, "the ledger is closed");
     Ok(answer.await.map_err(|_| closed())??.pop().unwrap_or(Value::Nil))
 }

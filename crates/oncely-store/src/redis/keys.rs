@@ -123,7 +123,9 @@ mod tests {
         let intent = IntentId([0xab; 32]);
         let shard = keys.shard(&intent);
         let tag = format!("{{pay:{shard}}}");
-        for key in [keys.record(&intent), keys.gone(&intent), keys.log(shard), keys.order(shard), keys.due(shard)] {
+        for key in
+            [keys.record(&intent), keys.gone(&intent), keys.log(shard), keys.order(shard), keys.due(shard)]
+        {
             assert!(key.starts_with(tag.as_bytes()));
             // A brace in an id cannot open another tag: the first one counts.
             assert_eq!(key.iter().position(|b| *b == b'}'), Some(tag.len() - 1));

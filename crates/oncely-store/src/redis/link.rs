@@ -80,7 +80,8 @@ impl Node {
     pub(crate) fn push(&self, request: Request, most: usize) {
         if self.queued.fetch_add(1, Ordering::Relaxed) >= most {
             self.queued.fetch_sub(1, Ordering::Relaxed);
-            let message = format!("{most} requests wait for {} already; nothing was written; try again", self.server);
+            let message =
+                format!("{most} requests wait for {} already; nothing was written; try again", self.server);
             return request.answer(Err(StoreError::before(StoreErrorKind::Overloaded, message)));
         }
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(request);
@@ -174,7 +175,8 @@ async fn exchange(
     let mut batch = batch.into_iter();
     if failed.is_none() {
         for request in batch.by_ref() {
-            match timeout_at(deadline, replies(&mut wire, &request)).await.unwrap_or(Err(Broken::Slow(limit))) {
+            match timeout_at(deadline, replies(&mut wire, &request)).await.unwrap_or(Err(Broken::Slow(limit)))
+            {
                 Ok(replies) => answered.push((request, replies)),
                 Err(broken) => {
                     request_cut_off(request, &broken, server);
@@ -278,7 +280,8 @@ fn settle(
             }
         };
     }
-    let wrote = request.writes && replies.first().and_then(|reply| reply.items().first()) != Some(&Value::Int(0));
+    let wrote =
+        request.writes && replies.first().and_then(|reply| reply.items().first()) != Some(&Value::Int(0));
     if request.writes && replies.first().is_none_or(|reply| reply.items().is_empty()) {
         let error = odd(replies.first().unwrap_or(&Value::Nil), &server.to_string());
         request.answer(Err(error));

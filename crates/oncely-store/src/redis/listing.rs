@@ -1,7 +1,9 @@
 //! Records in the order in which they were made, over all shards.
 
 use oncely_core::limits::PAGE_MAX;
-use oncely_core::{Filter, IntentId, IntentName, Key, Page, Scope, StateName, StoreError, Stored, ToolName, Version};
+use oncely_core::{
+    Filter, IntentId, IntentName, Key, Page, Scope, StateName, StoreError, Stored, ToolName, Version,
+};
 
 use super::Shared;
 use super::errors::odd;
@@ -17,7 +19,12 @@ type Entry = (u16, u64, IntentId);
 
 impl Shared {
     /// One page of records that the filter accepts.
-    pub(crate) async fn scan(&self, filter: Filter, from: u64, limit: usize) -> Result<Page<Stored>, StoreError> {
+    pub(crate) async fn scan(
+        &self,
+        filter: Filter,
+        from: u64,
+        limit: usize,
+    ) -> Result<Page<Stored>, StoreError> {
         let limit = limit.clamp(1, PAGE_MAX);
         if let Some(intent) = exact_intent(&filter) {
             // The whole name is given: look it up, unless it is filed under another id.
@@ -60,7 +67,8 @@ impl Shared {
 
     /// Reads records; those that are gone by now are left out.
     async fn read_all(&self, entries: &[Entry]) -> Result<Vec<(u64, Stored)>, StoreError> {
-        let asked: Vec<_> = entries.iter().map(|(_, place, intent)| (*place, *intent, self.ask_load(intent))).collect();
+        let asked: Vec<_> =
+            entries.iter().map(|(_, place, intent)| (*place, *intent, self.ask_load(intent))).collect();
         let mut found = Vec::with_capacity(entries.len());
         for (place, intent, asked) in asked {
             if let Some(stored) = self.loaded(asked, intent).await? {
@@ -74,7 +82,9 @@ impl Shared {
     async fn in_doubt(&self, from: u64) -> Result<Vec<Entry>, StoreError> {
         let one = DUE_IN_DOUBT.as_bytes();
         let listed: Vec<_> = (0..self.keys.shards())
-            .map(|shard| (shard, self.ask(shard, &[command(&[b"ZRANGEBYSCORE", &self.keys.due(shard), one, one])])))
+            .map(|shard| {
+                (shard, self.ask(shard, &[command(&[b"ZRANGEBYSCORE", &self.keys.due(shard), one, one])]))
+            })
             .collect();
         let mut scores = Vec::new();
         for (shard, asked) in listed {

@@ -46,7 +46,8 @@ impl Shared {
 
     /// The places of all events of a record; `None` if some may be missing.
     async fn trail(&self, intent: &IntentId) -> Result<Option<Vec<Version>>, StoreError> {
-        let commands = [&self.keys.record(intent), &self.keys.gone(intent)].map(|key| command(&[b"GET", key]));
+        let commands =
+            [&self.keys.record(intent), &self.keys.gone(intent)].map(|key| command(&[b"GET", key]));
         let replies = self.ask(self.keys.shard(intent), &commands).replies().await?;
         let [record, gone] = replies.as_slice() else { return Err(odd(&Value::Nil, &self.describe)) };
         if *record == Value::Nil && *gone == Value::Nil {
@@ -113,7 +114,8 @@ impl Shared {
             held.extend(entries);
             held.sort_by_key(|(_, place, _)| if query.newest { !*place } else { *place });
             let horizon = merge.horizon().filter(|_| careful);
-            let early = |packed: &Packed| horizon.is_none_or(|horizon| packed.0.0 >> SEQUENCE_BITS < horizon.0);
+            let early =
+                |packed: &Packed| horizon.is_none_or(|horizon| packed.0.0 >> SEQUENCE_BITS < horizon.0);
             let ready = held.iter().take_while(|(_, _, packed)| early(packed)).count();
             for (shard, _, packed) in held.drain(..ready) {
                 let mut events = self.unpack(shard, packed, query)?;
@@ -178,7 +180,8 @@ impl Source for Entries {
         let [time, range] = replies else { return Err(odd(&Value::Nil, &shared.describe)) };
         let seconds = time.items().first().and_then(Value::number);
         let micros = time.items().get(1).and_then(Value::number);
-        let as_of = seconds.zip(micros).map(|(s, us)| Millis(s.saturating_mul(1_000).saturating_add(us / 1_000)));
+        let as_of =
+            seconds.zip(micros).map(|(s, us)| Millis(s.saturating_mul(1_000).saturating_add(us / 1_000)));
         let entries = read_entries(shared, range)?;
         let last = entries.last().filter(|_| entries.len() >= most).map(|(version, _)| version.0);
         let next = match self.toward {

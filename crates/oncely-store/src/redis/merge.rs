@@ -29,7 +29,8 @@ pub(crate) trait Source {
     fn ask(&self, shared: &Shared, shard: u16, from: Version, most: usize) -> Vec<Vec<u8>>;
 
     /// Reads their replies: versions and entries, in the order of reading, and whether there may be more.
-    fn read(&self, shared: &Shared, replies: &[Value], most: usize) -> Result<Piece<Self::Entry>, StoreError>;
+    fn read(&self, shared: &Shared, replies: &[Value], most: usize)
+    -> Result<Piece<Self::Entry>, StoreError>;
 }
 
 /// A piece of a shard.
@@ -118,7 +119,8 @@ impl<'a, S: Source> Merge<'a, S> {
             lane.next = piece.next;
             lane.as_of = piece.as_of;
             let shard = lane.shard;
-            lane.entries.extend(piece.entries.into_iter().map(|(version, entry)| (place(version, shard, 0), entry)));
+            lane.entries
+                .extend(piece.entries.into_iter().map(|(version, entry)| (place(version, shard, 0), entry)));
         }
         Ok(())
     }

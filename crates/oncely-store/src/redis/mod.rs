@@ -45,9 +45,9 @@ use std::time::Duration;
 
 use oncely_core::name::hex;
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis, Namespace,
-    Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError, StoreErrorKind, StoreFuture, Stored, Tally,
-    ToolName, Version,
+    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
+    Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError, StoreErrorKind, StoreFuture,
+    Stored, Tally, ToolName, Version,
 };
 use tokio::runtime::Handle;
 
@@ -88,6 +88,8 @@ struct Shared {
     keys: Keys,
     /// Most entries of one shard's log.
     log_bound: String,
+    /// What the log counts besides milliseconds: a single shard needs nothing to be in order.
+    log_unit: &'static [u8],
     /// The newest time that was seen of each shard. Each has the clock of its server: to judge a record by another
     /// one's would end leases too early.
     clocks: Vec<AtomicU64>,
@@ -126,8 +128,10 @@ impl Shared {
 
     fn check(&self, events: &[Event]) -> Result<(), StoreError> {
         if events.len() > EVENTS_MAX {
-            let message =
-                format!("{} events in one write; at most {EVENTS_MAX} are allowed; nothing was written", events.len());
+            let message = format!(
+                "{} events in one write; at most {EVENTS_MAX} are allowed; nothing was written",
+                events.len()
+            );
             return Err(StoreError::before(StoreErrorKind::Overloaded, message));
         }
         self.check_process()
@@ -158,7 +162,10 @@ impl Shared {
         router.set_ledger(head, keys.clone());
         let mut handle = [0_u8; 12];
         getrandom::fill(&mut handle).map_err(|e| {
-            StoreError::before(StoreErrorKind::Unavailable, format!("the system gives no random numbers: {e}"))
+            StoreError::before(
+                StoreErrorKind::Unavailable,
+                format!("the system gives no random numbers: {e}"),
+            )
         })?;
         let shards = u64::from(keys.shards());
         Ok(Self {
@@ -168,6 +175,7 @@ impl Shared {
             router,
             runtime,
             log_bound: audit_max.div_ceil(shards).to_string(),
+            log_unit: if shards == 1 { b"" } else { b"us" },
             clocks: (0..shards).map(|_| AtomicU64::new(0)).collect(),
             keys,
             tallies: Tallies::default(),
@@ -251,7 +259,8 @@ impl Store for RedisStore {
                 None => by_intent.push((event.intent, vec![event])),
             }
         }
-        let asked: Vec<_> = by_intent.iter().map(|(intent, events)| self.shared.ask_note(intent, events)).collect();
+        let asked: Vec<_> =
+            by_intent.iter().map(|(intent, events)| self.shared.ask_note(intent, events)).collect();
         Box::pin(async move {
             for asked in asked {
                 asked.replies().await?;

@@ -11,7 +11,8 @@ use super::value::SHARD_BITS;
 const PORT: u16 = 6379;
 /// Most shards that a ledger can have.
 pub(crate) const SHARDS_MAX: u16 = 1 << SHARD_BITS;
-const ALLOWED: &str = "prefix, durability, wait, wait_timeout, timeout, connections, shards, audit, queue, ca";
+const ALLOWED: &str =
+    "prefix, durability, wait, wait_timeout, timeout, connections, shards, audit, queue, ca";
 
 /// One server of an address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -203,8 +204,7 @@ impl RedisOptions {
         let cluster = if self.kind == RedisKind::Cluster { "+cluster" } else { "" };
         let servers: Vec<String> = self.servers.iter().map(RedisServer::to_string).collect();
         let database = if self.database == 0 { String::new() } else { format!("/{}", self.database) };
-        let prefix =
-            if self.prefix == "oncely" { String::new() } else { format!("?prefix={}", self.prefix) };
+        let prefix = if self.prefix == "oncely" { String::new() } else { format!("?prefix={}", self.prefix) };
         format!("redis{tls}{cluster}://{}{database}{prefix}", servers.join(","))
     }
 }

@@ -84,7 +84,8 @@ impl Router {
             profiles.push(profile);
             names = Some(scripts::load(&mut wire, options, server).await?);
         }
-        let nobody = || StoreError::before(StoreErrorKind::Unavailable, "no server of the cluster keeps any slots");
+        let nobody =
+            || StoreError::before(StoreErrorKind::Unavailable, "no server of the cluster keeps any slots");
         let names = names.ok_or_else(nobody)?;
         let replicas = wanted_replicas(options.wait, &profiles);
         let sharded = profiles.iter().all(Profile::has_sharded_channels);
@@ -150,7 +151,8 @@ impl Router {
             Some(server) => self.send_to(request, &server),
             None => {
                 self.look_again();
-                let message = format!("no server of the cluster keeps slot {slot}; nothing was written; try again");
+                let message =
+                    format!("no server of the cluster keeps slot {slot}; nothing was written; try again");
                 request.answer(Err(StoreError::before(StoreErrorKind::Unavailable, message)));
             }
         }
@@ -294,7 +296,8 @@ async fn look_anywhere(
     for server in servers {
         let asked = async {
             let mut wire = dialer.dial(server).await?;
-            let replies = wire.ask(&[command(&[b"CLUSTER", b"SLOTS"])], dialer.options.timeout, server).await?;
+            let replies =
+                wire.ask(&[command(&[b"CLUSTER", b"SLOTS"])], dialer.options.timeout, server).await?;
             read_slots(replies.first().unwrap_or(&Value::Nil), server)
         };
         match asked.await {

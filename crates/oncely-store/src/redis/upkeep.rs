@@ -3,8 +3,8 @@
 use oncely_core::limits::{AUDIT_FOR_MS, PAGE_MAX};
 use oncely_core::machine::{Input, Write, step};
 use oncely_core::{
-    Change, Counter, IntentId, Millis, Namespace, PurgeReport, Replaced, StateName, StoreError, Stored, Tally,
-    ToolName, Wrote,
+    Change, Counter, IntentId, Millis, Namespace, PurgeReport, Replaced, StateName, StoreError, Stored,
+    Tally, ToolName, Wrote,
 };
 
 use super::Shared;
@@ -29,7 +29,9 @@ impl Shared {
         let limit = limit.clamp(1, PAGE_MAX);
         let mut report = PurgeReport::default();
         let mut due = Vec::new();
-        for (shard, asked) in (0..self.keys.shards()).map(|shard| (shard, self.ask_due(shard, limit + 1))).collect::<Vec<_>>() {
+        for (shard, asked) in
+            (0..self.keys.shards()).map(|shard| (shard, self.ask_due(shard, limit + 1))).collect::<Vec<_>>()
+        {
             let reply = asked.replies().await?.pop().unwrap_or(Value::Nil);
             let [Value::Int(cut), listed, seconds, micros] = reply.items() else {
                 return Err(odd(&reply, &self.describe));
@@ -43,7 +45,8 @@ impl Shared {
         }
         report.more |= due.len() > limit;
         due.truncate(limit);
-        let loads: Vec<_> = due.into_iter().map(|(intent, now)| (intent, now, self.ask_load(&intent))).collect();
+        let loads: Vec<_> =
+            due.into_iter().map(|(intent, now)| (intent, now, self.ask_load(&intent))).collect();
         for (intent, now, asked) in loads {
             let there = self.loaded(asked, intent).await?;
             self.expire(intent, now, there, &mut report).await?;
@@ -162,7 +165,8 @@ impl Shared {
     pub(crate) async fn read_tallies(&self) -> Result<Vec<Tally>, StoreError> {
         let asked = self.ask(0, &[command(&[b"HGETALL", &self.keys.counters()])]);
         let reply = asked.replies().await?.pop().unwrap_or(Value::Nil);
-        let mut tallies: Vec<Tally> = reply.items().chunks_exact(2).filter_map(|pair| read_tally(&pair[0], &pair[1])).collect();
+        let mut tallies: Vec<Tally> =
+            reply.items().chunks_exact(2).filter_map(|pair| read_tally(&pair[0], &pair[1])).collect();
         tallies.sort_by(|a, b| (&a.namespace, &a.tool, a.counter).cmp(&(&b.namespace, &b.tool, b.counter)));
         Ok(tallies)
     }

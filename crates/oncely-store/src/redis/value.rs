@@ -6,7 +6,8 @@
 //! or "when this version was written".
 
 use oncely_core::{
-    Draft, Event, IntentId, IntentName, Key, Millis, Namespace, Record, Scope, Stamp, State, ToolName, Version,
+    Draft, Event, IntentId, IntentName, Key, Millis, Namespace, Record, Scope, Stamp, State, ToolName,
+    Version,
 };
 
 use crate::codec::{Columns, kept, pack_body, pack_events, unpack_record};

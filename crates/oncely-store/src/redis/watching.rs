@@ -36,7 +36,11 @@ pub(crate) struct Watching {
 }
 
 enum Told {
-    Watch { intent: IntentId, seen: Version, wake: oneshot::Sender<()> },
+    Watch {
+        intent: IntentId,
+        seen: Version,
+        wake: oneshot::Sender<()>,
+    },
     /// The record has this version now; `None` for no record, or an unknown one.
     Is(IntentId, Option<Version>),
     Heard(RedisServer, Heard),
@@ -184,7 +188,8 @@ impl Hub {
         let tell = self.tell.clone();
         tokio::spawn(async move {
             let reply = answer.await.ok().and_then(Result::ok);
-            let version = reply.as_deref().and_then(|r| r.first()).and_then(|r| r.bytes()).and_then(version_of);
+            let version =
+                reply.as_deref().and_then(|r| r.first()).and_then(|r| r.bytes()).and_then(version_of);
             let _ = tell.send(Told::Is(intent, version));
         });
     }

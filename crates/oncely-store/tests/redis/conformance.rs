@@ -32,3 +32,28 @@ mod single {
         ledger(format!("{}?prefix={}", Redis::shared().unwrap().url(), fresh())).await
     });
 }
+
+/// Many shards on one server: what a cluster does, but for the cluster.
+mod sharded {
+    use super::{fresh, ledger};
+    use oncely_testkit::servers::Redis;
+
+    oncely_testkit::conformance_suite!(|| async {
+        ledger(format!("{}?shards=64&prefix={}", Redis::shared().unwrap().url(), fresh())).await
+    });
+}
+
+/// Three primaries with a replica each, which has to confirm every write.
+mod cluster {
+    use std::sync::LazyLock;
+
+    use super::{fresh, ledger};
+    use oncely_testkit::servers::RedisCluster;
+
+    static CLUSTER: LazyLock<RedisCluster> = LazyLock::new(|| RedisCluster::start(3, 3).unwrap());
+
+    oncely_testkit::conformance_suite!(|| async {
+        let servers: Vec<String> = CLUSTER.urls().iter().map(|url| url.replace("redis://", "")).collect();
+        ledger(format!("redis+cluster://{}?wait=1&prefix={}", servers.join(","), fresh())).await
+    });
+}

@@ -48,7 +48,8 @@ fn a_cluster_is_named_by_some_of_its_servers() {
 
 #[test]
 fn no_secret_is_shown() {
-    for address in ["redis://u:hunter2@h/1?prefix=p", "redis://:hunter2@h?colour=red", "redis://u:hunter2@:1"] {
+    for address in ["redis://u:hunter2@h/1?prefix=p", "redis://:hunter2@h?colour=red", "redis://u:hunter2@:1"]
+    {
         let shown = match RedisOptions::parse(address) {
             Ok(options) => format!("{options:?} {}", options.describe()),
             Err(error) => format!("{error} {error:?}"),

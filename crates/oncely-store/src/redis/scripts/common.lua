@@ -1,13 +1,27 @@
--- Adds events to the log, ARGV from after `bound` on, which holds the log's bound. The place of the last is the version:
--- it grows with the server's clock and never restarts. Without events a place is taken and given back.
-local function stamp(log, argv, bound)
-  local id, ids = nil, {}
-  for i = bound + 1, #argv do
-    id = redis.call('XADD', log, 'MAXLEN', '~', argv[bound], '*', 'e', argv[i])
+-- Adds an entry to the log and answers its place, which grows with the server's clock and never restarts. `unit`: nothing,
+-- or `us` to count microseconds, so that what was written to several shards one after the other stays in order.
+local function add(log, unit, bound, entry)
+  if unit == 'us' then
+    local now = redis.call('TIME')
+    local ms, us = now[1] * 1000 + math.floor(now[2] / 1000), now[2] % 1000
+    local id = string.format('%.0f-%d', ms, us)
+    -- Refused if the log is there already, or the clock was set back: then the next place will do.
+    id = redis.pcall('XADD', log, 'MAXLEN', '~', bound, id, 'e', entry)
+    if type(id) == 'string' then return id end
+  end
+  return redis.call('XADD', log, 'MAXLEN', '~', bound, '*', 'e', entry)
+end
+
+-- Adds events to the log: ARGV from `first` on, before which the log's bound and unit stand. The place of the last is the
+-- version. Without events a place is taken and given back.
+local function stamp(log, argv, first)
+  local id, ids, unit, bound = nil, {}, argv[first - 1], argv[first - 2]
+  for i = first, #argv do
+    id = add(log, unit, bound, argv[i])
     ids[#ids + 1] = id
   end
   if not id then
-    id = redis.call('XADD', log, '*', 'e', '')
+    id = add(log, unit, bound, '')
     redis.call('XDEL', log, id)
   end
   local dash = string.find(id, '-', 1, true)

@@ -1,6 +1,6 @@
 -- Changes a record if its version is the expected one; else answers what is there. Knows nothing of states.
 -- KEYS: record, log, order, due, gone.  ARGV: intent, version, body or nothing to remove it, due, due from, keep,
--- publishing command, how long to remember a removed one, log bound, events...
+-- publishing command, how long to remember a removed one, log bound, log unit, events...
 local head = redis.call('GETRANGE', KEYS[1], 0, 127)
 local version = string.match(head, '^([^\n]*)\n')
 if version ~= ARGV[2] then
@@ -11,7 +11,7 @@ local before = string.match(head, '^[^\n]*\n([^\n]*)\n')
 if not before then
   before = string.match(redis.call('GETRANGE', KEYS[1], 0, 4095), '^[^\n]*\n([^\n]*)\n')
 end
-local id, ms, seq, trail = stamp(KEYS[2], ARGV, 9)
+local id, ms, seq, trail = stamp(KEYS[2], ARGV, 11)
 trail = join(before, trail)
 if ARGV[3] == '' then
   redis.call('DEL', KEYS[1])
