@@ -7,6 +7,7 @@ mod mcp;
 mod million;
 mod peer;
 mod processes;
+mod redis;
 mod replay;
 mod throughput;
 mod wake;
@@ -23,7 +24,7 @@ use crate::textbook::{Connections, Pattern, Textbook};
 type Section = fn(&mut Bench) -> Result<(Vec<Row>, String)>;
 
 /// All sections, in the order of the documentation.
-pub(crate) const ALL: [(&str, Section); 10] = [
+pub(crate) const ALL: [(&str, Section); 11] = [
     ("throughput", throughput::measure),
     ("million", million::measure),
     ("processes", processes::measure),
@@ -34,6 +35,7 @@ pub(crate) const ALL: [(&str, Section); 10] = [
     ("clap", clap::measure),
     ("mcp", mcp::measure),
     ("growth", growth::measure),
+    ("redis", redis::measure),
 ];
 
 /// The names of all sections.
