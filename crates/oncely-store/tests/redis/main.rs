@@ -9,6 +9,7 @@ mod clusters;
 mod conformance;
 mod foreign;
 mod lost;
+mod page;
 mod settings;
 mod waiting;
 
