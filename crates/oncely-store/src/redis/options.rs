@@ -104,7 +104,7 @@ impl RedisOptions {
             wait: None,
             wait_timeout: Duration::from_secs(1),
             timeout: Duration::from_secs(5),
-            connections: 2,
+            connections: 8,
             shards: None,
             audit_max: 1_000_000,
             queue_max: 16_384,
