@@ -6,6 +6,7 @@ mod contention;
 mod copying;
 mod echo;
 mod ours;
+mod plain_redis;
 mod report;
 mod sections;
 mod stats;

@@ -8,6 +8,7 @@ mod mcp;
 mod million;
 mod peer;
 mod processes;
+mod redis;
 mod replay;
 mod throughput;
 mod wake;
@@ -36,6 +37,7 @@ pub(crate) const ALL: [(&str, Section); 11] = [
     ("mcp", mcp::measure),
     ("http", http::measure),
     ("growth", growth::measure),
+    ("redis", redis::measure),
 ];
 
 /// The names of all sections.
