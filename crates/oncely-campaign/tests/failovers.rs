@@ -1,5 +1,6 @@
 //! The server of a ledger is killed and replaced under load, on real servers; and the settings that lose what was
 //! acknowledged, which the same harness must catch.
+#![allow(clippy::print_stdout, reason = "seeds and figures")]
 
 use oncely_campaign::Checked;
 use oncely_campaign::failovers::{
@@ -45,4 +46,36 @@ fn a_ledger_that_nobody_takes_away_is_judged_whole() {
     let report = campaign_against(&mut File(tempfile::tempdir().unwrap()), PLAN).unwrap();
     judge(&report);
     assert_eq!((report.in_doubt, report.unavailable), (0, 0));
+}
+
+#[test]
+fn a_postgres_primary_that_is_killed_loses_nothing_that_its_synchronous_standby_has() {
+    judge(&campaign_against(&mut PostgresPair::start(Demand::Synchronous).unwrap(), PLAN).unwrap());
+}
+
+#[test]
+fn a_standby_that_is_not_waited_for_is_caught_losing() {
+    let report = campaign_against(&mut PostgresPair::start(Demand::Asynchronous).unwrap(), PLAN).unwrap();
+    assert!(report.lost_successes + report.forgotten > 0, "the harness is blind");
+}
+
+#[test]
+fn a_cluster_whose_primaries_are_killed_loses_nothing_that_a_replica_confirmed() {
+    judge(&campaign_against(&mut Cluster::start(Wait::One).unwrap(), PLAN).unwrap());
+}
+
+#[test]
+fn a_replica_that_is_not_waited_for_is_caught_losing() {
+    let report = campaign_against(&mut Cluster::start(Wait::None).unwrap(), PLAN).unwrap();
+    assert!(report.lost_successes + report.forgotten > 0, "the harness is blind");
+}
+
+#[test]
+fn a_postgres_server_that_is_restarted_loses_nothing() {
+    judge(&campaign_against(&mut Restarted::postgres().unwrap(), PLAN).unwrap());
+}
+
+#[test]
+fn a_redis_server_that_is_restarted_loses_nothing() {
+    judge(&campaign_against(&mut Restarted::redis().unwrap(), PLAN).unwrap());
 }
