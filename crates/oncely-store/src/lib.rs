@@ -15,13 +15,17 @@
 #![cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "parts that only a durable ledger needs"))]
 
 mod clock;
+mod codec;
 mod memory;
 mod process;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod sealed;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod tallies;
 mod watch;
+mod wire;
 
 use std::sync::Arc;
 
@@ -29,6 +33,8 @@ use oncely_core::{Store, StoreError, StoreErrorKind};
 
 pub use memory::MemoryStore;
 pub use process::{liveness, liveness_across_hosts, this_process};
+#[cfg(feature = "redis")]
+pub use redis::{RedisOptions, RedisStore};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStore};
 
@@ -36,6 +42,10 @@ pub use sqlite::{SqliteOptions, SqliteStore};
 pub async fn open(address: &str) -> Result<Arc<dyn Store>, StoreError> {
     match scheme(address) {
         Some(("memory", "")) => Ok(Arc::new(MemoryStore::new())),
+        #[cfg(feature = "redis")]
+        Some(("redis" | "rediss" | "redis+cluster" | "rediss+cluster", _)) => {
+            Ok(Arc::new(RedisStore::open(RedisOptions::parse(address)?).await?))
+        }
         #[cfg(feature = "sqlite")]
         Some(("sqlite", rest)) => Ok(Arc::new(SqliteStore::open(SqliteOptions::parse(rest)?)?)),
         #[cfg(feature = "sqlite")]
