@@ -24,6 +24,8 @@ mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod process;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod sealed;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -38,7 +40,9 @@ use oncely_core::{Store, StoreError, StoreErrorKind};
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresOptions, PostgresStore};
-pub use process::{liveness, this_process};
+pub use process::{liveness, liveness_across_hosts, this_process};
+#[cfg(feature = "redis")]
+pub use redis::{RedisOptions, RedisStore};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStore};
 
@@ -47,6 +51,10 @@ pub use sqlite::{SqliteOptions, SqliteStore};
 pub async fn open(address: &str) -> Result<Arc<dyn Store>, StoreError> {
     match scheme(address) {
         Some(("memory", "")) => Ok(Arc::new(MemoryStore::new())),
+        #[cfg(feature = "redis")]
+        Some(("redis" | "rediss" | "redis+cluster" | "rediss+cluster", _)) => {
+            Ok(Arc::new(RedisStore::open(RedisOptions::parse(address)?).await?))
+        }
         #[cfg(feature = "sqlite")]
         Some(("sqlite", rest)) => Ok(Arc::new(SqliteStore::open(SqliteOptions::parse(rest)?)?)),
         #[cfg(feature = "sqlite")]

@@ -50,7 +50,9 @@ pub(crate) async fn run(shared: &Shared, session: &mut Session, batch: Batch) ->
         Lane::Put => put(shared, session, batch).await,
         Lane::Load => load(shared, session, batch).await,
         Lane::Job => match batch.ops.into_iter().next() {
-            Some(Op { request: Request::Job(job), reply, .. }) => jobs::run(shared, session, job, reply).await,
+            Some(Op { request: Request::Job(job), reply, .. }) => {
+                jobs::run(shared, session, job, reply).await
+            }
             _ => Afterwards::GoOn,
         },
     }
@@ -167,7 +169,10 @@ fn intent_of(request: &Request) -> Option<IntentId> {
 
 /// What became of one entry.
 pub(crate) enum Outcome {
-    Written { version: Version, now: Millis },
+    Written {
+        version: Version,
+        now: Millis,
+    },
     /// Another record stands there.
     There(Stored),
     /// Nothing is there.
@@ -248,10 +253,11 @@ async fn try_all(
         }
         let intents: Vec<IntentId> = open.iter().map(|at| entries[*at].intent).collect();
         // Part of the statement's work is done: that this look failed does not undo it.
-        let (now, found) = load_many(shared, session, &intents).await.map_err(|trouble| match outcomes.len() {
-            1 => trouble,
-            _ => Trouble::Lost(trouble.at(&shared.address, Doing::Reading).message),
-        })?;
+        let (now, found) =
+            load_many(shared, session, &intents).await.map_err(|trouble| match outcomes.len() {
+                1 => trouble,
+                _ => Trouble::Lost(trouble.at(&shared.address, Doing::Reading).message),
+            })?;
         for at in open {
             let entry = &entries[at];
             match found.get(&entry.intent) {
@@ -304,7 +310,9 @@ async fn create_all(
     let places: HashMap<Half, usize> =
         entries.iter().enumerate().map(|(at, entry)| (rows::head(&entry.intent), at)).collect();
     for row in &answered {
-        let Some(at) = row.try_get::<_, Option<Half>>(2)?.and_then(|head| places.get(&head)) else { continue };
+        let Some(at) = row.try_get::<_, Option<Half>>(2)?.and_then(|head| places.get(&head)) else {
+            continue;
+        };
         outcomes[*at] = Some(match rows::read(row, 2, &entries[*at].intent) {
             Ok(record) => Outcome::There(Stored { record, now }),
             // What is wrong with one row is no reason to doubt the others.
@@ -342,8 +350,11 @@ async fn put_all(
             *outcome = Some(Outcome::Written { version, now });
         }
     }
-    let waited: Vec<Half> =
-        numbers(3)?.into_iter().filter_map(|at| entries.get(at)).map(|entry| rows::head(&entry.intent)).collect();
+    let waited: Vec<Half> = numbers(3)?
+        .into_iter()
+        .filter_map(|at| entries.get(at))
+        .map(|entry| rows::head(&entry.intent))
+        .collect();
     shared.tell_others(waited);
     Ok(outcomes)
 }
@@ -386,8 +397,11 @@ pub(crate) async fn load_many(
     let (mut now, mut found) = (Millis(0), Found::new());
     for row in &answered {
         now = shared.passed(rows::now(row, 0)?);
-        let Some(intent) = row.try_get::<_, Option<Half>>(1)?.and_then(|head| places.get(&head)) else { continue };
-        let record = rows::read(row, 1, intent).map_err(|trouble| trouble.at(&shared.address, Doing::Reading));
+        let Some(intent) = row.try_get::<_, Option<Half>>(1)?.and_then(|head| places.get(&head)) else {
+            continue;
+        };
+        let record =
+            rows::read(row, 1, intent).map_err(|trouble| trouble.at(&shared.address, Doing::Reading));
         found.insert(**intent, record);
     }
     Ok((now, found))

@@ -218,7 +218,12 @@ won AS ({change}) SELECT count(*) FROM won"
 }
 
 /// The log is in order of time: as soon as one is young, all that follow are.
-async fn purge_log(session: &mut Session, now: i64, limit: i64, report: &mut PurgeReport) -> Result<(), Trouble> {
+async fn purge_log(
+    session: &mut Session,
+    now: i64,
+    limit: i64,
+    report: &mut PurgeReport,
+) -> Result<(), Trouble> {
     let schema = session.statements().schema.clone();
     let before = now.saturating_sub(AUDIT_FOR_MS as i64);
     let sql = format!(
@@ -249,7 +254,8 @@ SELECT * FROM unnest($1, $2, $3, $4) ON CONFLICT (namespace, tool, counter) DO U
     let namespaces: Vec<&str> = tallies.iter().map(|tally| tally.namespace.as_str()).collect();
     let tools: Vec<&str> = tallies.iter().map(|tally| tally.tool.as_str()).collect();
     let counters: Vec<i16> = tallies.iter().map(|tally| tally.counter as i16).collect();
-    let counts: Vec<i64> = tallies.iter().map(|tally| i64::try_from(tally.count).unwrap_or(i64::MAX)).collect();
+    let counts: Vec<i64> =
+        tallies.iter().map(|tally| i64::try_from(tally.count).unwrap_or(i64::MAX)).collect();
     let params: [Param<'_>; 4] = [
         (&namespaces, Type::TEXT_ARRAY),
         (&tools, Type::TEXT_ARRAY),
@@ -291,7 +297,8 @@ FROM pg_class c WHERE c.oid = $1::regclass"
     let table = format!("{schema}.record");
     let rows = session.read_sql(&sql, &[(&table, Type::TEXT)]).await?;
     let row = rows.first().ok_or(Damaged("the table of records is missing"))?;
-    let count = |at: usize| -> Result<u64, Trouble> { Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0)) };
+    let count =
+        |at: usize| -> Result<u64, Trouble> { Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0)) };
     let (running, in_doubt, rejected, all) = (count(0)?, count(1)?, count(2)?, count(3)?);
     Ok(vec![
         (StateName::Running, running),
@@ -338,7 +345,6 @@ async fn tell(shared: &Shared, session: &mut Session, heads: &[Half]) -> Result<
 }
 
 async fn say(shared: &Shared, session: &mut Session, text: &str) -> Result<(), Trouble> {
-    let params: [Param<'_>; 2] =
-        [(&shared.channel, Type::TEXT), (&text, Type::TEXT)];
+    let params: [Param<'_>; 2] = [(&shared.channel, Type::TEXT), (&text, Type::TEXT)];
     session.write_sql("SELECT pg_notify($1, $2)", &params).await.map(drop)
 }

@@ -34,7 +34,8 @@ pub(crate) async fn look_out(shared: Arc<Shared>) {
             continue;
         }
         for some in intents.chunks(LOOK_MAX) {
-            if let Ok(Answer::Versions(versions)) = shared.ask_job(Job::Look { intents: some.to_vec() }).await {
+            if let Ok(Answer::Versions(versions)) = shared.ask_job(Job::Look { intents: some.to_vec() }).await
+            {
                 shared.watchers.looked(some, &versions);
             }
         }

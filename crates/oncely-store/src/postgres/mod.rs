@@ -175,7 +175,8 @@ impl PostgresStore {
             .name("oncely-postgres".into())
             .spawn(move || pool::serve(&serving, opened))
             .map_err(|error| {
-                let message = format!("the ledger's thread could not be started: {error}; nothing was written");
+                let message =
+                    format!("the ledger's thread could not be started: {error}; nothing was written");
                 StoreError::before(StoreErrorKind::Unavailable, message)
             })?;
         let store = Self { shared, thread: Mutex::new(Some(thread)) };
@@ -369,7 +370,8 @@ impl Store for PostgresStore {
 fn packed(events: &[Event]) -> Result<Option<Vec<u8>>, StoreError> {
     if events.len() > EVENTS_MAX {
         let count = events.len();
-        let message = format!("{count} events in one write; at most {EVENTS_MAX} are allowed; nothing was written");
+        let message =
+            format!("{count} events in one write; at most {EVENTS_MAX} are allowed; nothing was written");
         return Err(StoreError::before(StoreErrorKind::Overloaded, message));
     }
     Ok(if events.is_empty() { None } else { Some(pack_events(events)) })

@@ -117,11 +117,15 @@ impl PostgresOptions {
             "queue" => self.queue_max = number(name, value, 1_000_000)?,
             "wait" => self.wait = Duration::from_secs(number(name, value, 600)? as u64),
             "durability" => {
-                self.durability =
-                    choice(name, value, &[("strict", Durability::Strict), ("best-effort", Durability::BestEffort)])?;
+                self.durability = choice(
+                    name,
+                    value,
+                    &[("strict", Durability::Strict), ("best-effort", Durability::BestEffort)],
+                )?;
             }
             "prepared" => {
-                let all = [("auto", Prepared::Auto), ("always", Prepared::Always), ("never", Prepared::Never)];
+                let all =
+                    [("auto", Prepared::Auto), ("always", Prepared::Always), ("never", Prepared::Never)];
                 self.prepared = choice(name, value, &all)?;
             }
             "sslmode" => {
@@ -215,7 +219,8 @@ fn config(address: &str) -> Result<Config, StoreError> {
 
 /// Any name that PostgreSQL takes; it is quoted wherever it is used.
 fn schema_name(value: &str) -> Result<String, StoreError> {
-    let fits = (1..=NAME_BYTES_MAX).contains(&value.len()) && !value.contains('\0') && !value.starts_with("pg_");
+    let fits =
+        (1..=NAME_BYTES_MAX).contains(&value.len()) && !value.contains('\0') && !value.starts_with("pg_");
     if fits {
         return Ok(value.to_owned());
     }
@@ -262,7 +267,8 @@ mod tests {
     #[test]
     fn the_listener_may_go_another_way() {
         let options =
-            PostgresOptions::parse("postgres://p@pooler:6432/d?listen=postgres://p:s3cret@direct:5432/d").unwrap();
+            PostgresOptions::parse("postgres://p@pooler:6432/d?listen=postgres://p:s3cret@direct:5432/d")
+                .unwrap();
         let listen = options.listen.as_ref().unwrap();
         assert_eq!(listen.get_ports(), [5432]);
         assert!(!format!("{options:?}").contains("s3cret"));

@@ -9,7 +9,7 @@ use oncely_core::{StoreError, StoreErrorKind, Wrote};
 use tokio::sync::{Notify, oneshot};
 
 use super::batch::{self, Afterwards};
-use super::queue::{Job, Request, Unless};
+use super::queue::{Answer, Job, Request, Unless};
 use super::schema::{self, Found};
 use super::session::Session;
 use super::{Shared, listen};
@@ -101,7 +101,7 @@ pub(crate) fn count(shared: &Arc<Shared>) {
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         let written = match submitted {
-            Ok(answer) => answer.await.unwrap_or_else(|_| Ok(super::queue::Answer::Done)).map(drop),
+            Ok(answer) => answer.await.unwrap_or(Ok(Answer::Done)).map(drop),
             Err(error) => Err(error),
         };
         if written.is_err_and(|error| error.wrote == Wrote::No) {
@@ -170,7 +170,8 @@ async fn reconnect(shared: &Shared) -> Option<Session> {
                     shared.queue.retire(Unless::Never);
                     return None;
                 }
-                let passing = [StoreErrorKind::Unavailable, StoreErrorKind::ReadOnly, StoreErrorKind::Overloaded];
+                let passing =
+                    [StoreErrorKind::Unavailable, StoreErrorKind::ReadOnly, StoreErrorKind::Overloaded];
                 if !passing.contains(&error.kind) {
                     shared.queue.fail(Duration::ZERO, &error);
                 }
@@ -187,7 +188,8 @@ async fn open_again(shared: &Shared) -> Result<Session, StoreError> {
     match schema::look(&link.client, &shared.door.options).await? {
         Found::Ledger(_) => Ok(shared.session(link)),
         Found::Nothing => {
-            let message = format!("the ledger {} is gone; nothing was written; open it again", shared.address);
+            let message =
+                format!("the ledger {} is gone; nothing was written; open it again", shared.address);
             Err(StoreError::before(StoreErrorKind::Foreign, message))
         }
     }

@@ -32,19 +32,35 @@ pub(crate) enum Request {
 
 /// What is asked for seldom: a statement of its own.
 pub(crate) enum Job {
-    Remove { intent: IntentId, expected: Version, events: Option<Vec<u8>> },
-    Note { events: Vec<Event> },
-    Scan { filter: Box<Filter>, from: u64, limit: usize },
+    Remove {
+        intent: IntentId,
+        expected: Version,
+        events: Option<Vec<u8>>,
+    },
+    Note {
+        events: Vec<Event>,
+    },
+    Scan {
+        filter: Box<Filter>,
+        from: u64,
+        limit: usize,
+    },
     Log(LogQuery),
-    Purge { limit: usize },
+    Purge {
+        limit: usize,
+    },
     Count(Vec<Tally>),
     Tallies,
     Census,
     Now,
     /// Says that these are waited for, and asks for their versions.
-    Look { intents: Vec<IntentId> },
+    Look {
+        intents: Vec<IntentId>,
+    },
     /// Tells other machines that these have changed.
-    Tell { heads: Vec<Half> },
+    Tell {
+        heads: Vec<Half>,
+    },
     /// Tells every listener a text.
     Say(String),
 }
@@ -116,7 +132,9 @@ impl Request {
         matches!(
             self,
             Self::Put { .. }
-                | Self::Job(Job::Remove { .. } | Job::Note { .. } | Job::Count(_) | Job::Tell { .. } | Job::Say(_))
+                | Self::Job(
+                    Job::Remove { .. } | Job::Note { .. } | Job::Count(_) | Job::Tell { .. } | Job::Say(_)
+                )
         )
     }
 }
@@ -174,13 +192,7 @@ const WORTHWHILE: usize = 12;
 
 impl Queue {
     pub(crate) fn new(queue_max: usize, pool: usize) -> Self {
-        Self {
-            state: Mutex::default(),
-            tickets: Arc::default(),
-            grow: Notify::new(),
-            queue_max,
-            pool,
-        }
+        Self { state: Mutex::default(), tickets: Arc::default(), grow: Notify::new(), queue_max, pool }
     }
 
     /// Takes a request in, at once.
@@ -247,18 +259,6 @@ impl Queue {
         self.lock().active[lane as usize] -= 1;
     }
 
-    /// Puts back what was certainly not sent.
-    pub(crate) fn put_back(&self, batch: Batch) {
-        let Batch { lane, ops, followers } = batch;
-        let mut state = self.lock();
-        for op in ops.into_iter().chain(followers.into_values().flatten()) {
-            state.bytes += op.bytes;
-            state.lanes[lane as usize].push_front(op);
-        }
-        let start = state.may_start(lane);
-        self.wake_one(state, start);
-    }
-
     /// The worker that opened the ledger.
     pub(crate) fn hire_first(&self) {
         self.lock().workers += 1;
@@ -293,7 +293,8 @@ impl Queue {
             let now = Instant::now();
             for lane in LANES {
                 let waiting = std::mem::take(&mut state.lanes[lane as usize]);
-                let (old, young) = waiting.into_iter().partition(|op| now.duration_since(op.asked) >= older_than);
+                let (old, young) =
+                    waiting.into_iter().partition(|op| now.duration_since(op.asked) >= older_than);
                 state.lanes[lane as usize] = young;
                 failed.extend::<VecDeque<Op>>(old);
             }
@@ -365,7 +366,7 @@ fn gather(state: &mut State, lane: Lane) -> Batch {
                     later.push(op);
                 } else {
                     state.bytes -= op.bytes;
-                    batch.followers.entry(intent).or_insert_with(Vec::new).push(op);
+                    batch.followers.entry(intent).or_default().push(op);
                 }
             }
             _ => {

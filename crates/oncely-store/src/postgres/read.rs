@@ -41,7 +41,7 @@ pub(crate) async fn scan(
     }
     let now = jobs::now(shared, session).await?;
     let mut page = Page { items: Vec::new(), next: None, now };
-    let mut query = ScanQuery::new(filter, session.statements().schema.as_str());
+    let query = ScanQuery::new(filter, session.statements().schema.as_str());
     let (mut last, mut at) = (from, i64::try_from(from).unwrap_or(i64::MAX));
     loop {
         let chunk = i64::try_from(CHUNK.max(limit + 1)).unwrap_or(i64::MAX);
@@ -118,7 +118,7 @@ impl ScanQuery {
         self.sql.push_str(&format!(" AND {condition} ${}", self.values.len() + 2));
     }
 
-    fn params<'a>(&'a mut self, from: &'a i64, chunk: &'a i64) -> Vec<Param<'a>> {
+    fn params<'a>(&'a self, from: &'a i64, chunk: &'a i64) -> Vec<Param<'a>> {
         let mut params: Vec<Param<'a>> = vec![(from, Type::INT8), (chunk, Type::INT8)];
         for (value, of) in &self.values {
             params.push((&**value, of.clone()));
@@ -180,7 +180,8 @@ async fn read_trail(
     query: &LogQuery,
 ) -> Result<Vec<LoggedEvent>, Trouble> {
     let schema = session.statements().schema.clone();
-    let sql = format!("SELECT seq, at, events FROM {schema}.audit WHERE seq = ANY($1) AND seq >= $2 ORDER BY seq");
+    let sql =
+        format!("SELECT seq, at, events FROM {schema}.audit WHERE seq = ANY($1) AND seq >= $2 ORDER BY seq");
     let from = first_batch(query);
     let rows = session.read_sql(&sql, &[(&batches, Type::INT8_ARRAY), (&from, Type::INT8)]).await?;
     Ok(unpack(&rows)?.events)
@@ -242,8 +243,10 @@ async fn walk(
             at = piece.batches.last().map_or(at, |(seq, _)| *seq);
             found.extend(piece.events);
         }
-        let wanted =
-            found.iter().filter(|event| query.intent.is_none_or(|intent| event.event.intent == intent)).count();
+        let wanted = found
+            .iter()
+            .filter(|event| query.intent.is_none_or(|intent| event.event.intent == intent))
+            .count();
         if wanted > limit || !full {
             return Ok(found);
         }

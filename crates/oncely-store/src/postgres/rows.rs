@@ -19,7 +19,11 @@ use crate::wire::Damaged;
 pub(crate) struct Half(pub(crate) [u8; 16]);
 
 impl ToSql for Half {
-    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
         out.extend_from_slice(&self.0);
         Ok(IsNull::No)
     }
@@ -98,7 +102,11 @@ pub(crate) fn result(draft: &Draft) -> Option<&[u8]> {
 pub(crate) fn read(row: &Row, at: usize, intent: &IntentId) -> Result<Arc<Record>, Trouble> {
     let record = read_any(row, at)?;
     // Two ids that begin alike have not been seen; if they ever are, neither gets the other's record.
-    if record.intent == *intent { Ok(Arc::new(record)) } else { Err(Damaged("a row holds another intent").into()) }
+    if record.intent == *intent {
+        Ok(Arc::new(record))
+    } else {
+        Err(Damaged("a row holds another intent").into())
+    }
 }
 
 /// Reads whatever record a row holds.

@@ -103,7 +103,7 @@ CREATE UNLOGGED TABLE {schema}.waiting (
 const MAKE_SCHEMA: &str = "CREATE SCHEMA {schema};
 ";
 const MAKE_LEDGER: &str = "CREATE TABLE {schema}.ledger (
-  only boolean NOT NULL DEFAULT true CONSTRAINT ledger_pkey PRIMARY KEY CHECK (only),
+  one boolean NOT NULL DEFAULT true CONSTRAINT ledger_pkey PRIMARY KEY CHECK (one),
   version integer NOT NULL,
   oldest integer NOT NULL
 );
@@ -190,9 +190,10 @@ pub(crate) async fn migrate_with(client: &Client, options: &PostgresOptions) -> 
                 "; let a role that may create schemas run `oncely store migrate`, or apply what \
                  `oncely store migrate --print` prints",
             ),
-            Some("42P07" | "42710") => {
-                (StoreErrorKind::Foreign, "; the schema holds tables of another program: name another with ?schema=")
-            }
+            Some("42P07" | "42710") => (
+                StoreErrorKind::Foreign,
+                "; the schema holds tables of another program: name another with ?schema=",
+            ),
             _ => (kind, ""),
         };
         StoreError { kind, message: format!("{message}{advice}"), wrote }

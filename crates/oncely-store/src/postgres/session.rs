@@ -128,9 +128,7 @@ fn not_sent(trouble: Trouble) -> Trouble {
     }
 }
 
-async fn bounded<T>(
-    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
-) -> Result<T, Trouble> {
+async fn bounded<T>(answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, Trouble> {
     match tokio::time::timeout(ANSWER_WITHIN, answer).await {
         Ok(answered) => Ok(answered?),
         Err(_) => Err(Trouble::Lost(format!("no answer within {} s", ANSWER_WITHIN.as_secs()))),

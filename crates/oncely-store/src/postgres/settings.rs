@@ -37,7 +37,12 @@ pub(crate) async fn check(client: &Client, options: &PostgresOptions) -> Result<
     let rows = asked.map_err(|error| Trouble::from(error).at(&address, Doing::Reading))?;
     let fail = |error: tokio_postgres::Error| Trouble::from(error).at(&address, Doing::Reading);
     let Some(row) = rows.first() else {
-        return Err(refusal(&address, StoreErrorKind::Foreign, "it does not say what it is", "name another server"));
+        return Err(refusal(
+            &address,
+            StoreErrorKind::Foreign,
+            "it does not say what it is",
+            "name another server",
+        ));
     };
     let answers = Answers {
         version: row.try_get(0).map_err(fail)?,

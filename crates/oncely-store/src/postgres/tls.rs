@@ -32,9 +32,7 @@ pub(crate) fn connector(options: &PostgresOptions) -> Result<Option<Arc<ClientCo
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
             .with_no_client_auth(),
-        Tls::VerifyFull => {
-            builder.with_root_certificates(roots(options).map_err(bad)?).with_no_client_auth()
-        }
+        Tls::VerifyFull => builder.with_root_certificates(roots(options).map_err(bad)?).with_no_client_auth(),
     };
     Ok(Some(Arc::new(config)))
 }
@@ -86,7 +84,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Encrypted<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }

@@ -85,7 +85,8 @@ impl RedisCluster {
     /// Kills one of the present primaries and says which node it was.
     pub fn kill_primary(&self, which: usize) -> Result<usize, Trouble> {
         let primaries = self.primaries()?;
-        let index = *primaries.get(which % primaries.len().max(1)).ok_or_else(|| Trouble::new("no primary lives"))?;
+        let index =
+            *primaries.get(which % primaries.len().max(1)).ok_or_else(|| Trouble::new("no primary lives"))?;
         self.nodes[index].kill()?;
         Ok(index)
     }
@@ -115,7 +116,8 @@ impl RedisCluster {
         let nodes = node.cli(&["CLUSTER", "NODES"])?;
         let own = nodes.lines().find(|line| line.contains("myself")).unwrap_or_default();
         let dead = self.nodes.iter().filter(|node| !node.is_alive()).count();
-        let failed = nodes.lines().filter(|line| line.split(' ').nth(2).is_some_and(|f| f.contains("fail"))).count();
+        let failed =
+            nodes.lines().filter(|line| line.split(' ').nth(2).is_some_and(|f| f.contains("fail"))).count();
         // A node that is suspected, or dead and not yet known to be, is about to change something.
         Ok(failed == dead && (own.contains("master") || node.is_linked()?))
     }

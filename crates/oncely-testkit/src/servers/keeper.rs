@@ -36,8 +36,7 @@ impl Kept {
     pub(super) fn start(line: &Command, log: &Path, signal: &str) -> Result<Self, Trouble> {
         let mut keeper = Command::new("sh");
         keeper.args(["-c", KEEP]).arg(log).arg(signal).arg(line.get_program()).args(line.get_args());
-        let mut keeper =
-            keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut keeper = keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let mut number = String::new();
         if let Some(out) = keeper.stdout.take() {
             BufReader::new(out).read_line(&mut number)?;

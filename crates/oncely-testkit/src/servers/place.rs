@@ -162,7 +162,8 @@ pub(super) fn output(line: &mut Command) -> Result<String, Trouble> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned());
     }
-    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (said, complained) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let program = line.get_program().to_string_lossy().into_owned();
     Err(Trouble::new(format!("{program}: {}: {said}{complained}", output.status)))
 }

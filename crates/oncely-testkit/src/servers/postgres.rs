@@ -48,7 +48,7 @@ impl PostgresBuilder {
         self
     }
 
-    /// Listens on this address besides 127.0.0.1, for clients in other network namespaces.
+    /// Listens on this address, such as 0.0.0.0, for clients in other network namespaces.
     pub fn listen(mut self, address: &str) -> Self {
         self.listen = Some(address.to_owned());
         self
@@ -109,7 +109,10 @@ impl Postgres {
     /// One server for all tests of this process: take a [`fresh_database`](Self::fresh_database) each.
     pub fn shared() -> Result<&'static Self, Trouble> {
         static SHARED: OnceLock<Result<Postgres, Trouble>> = OnceLock::new();
-        SHARED.get_or_init(|| Self::builder().setting("max_connections", "300").start()).as_ref().map_err(Clone::clone)
+        SHARED
+            .get_or_init(|| Self::builder().setting("max_connections", "300").start())
+            .as_ref()
+            .map_err(Clone::clone)
     }
 
     /// The port it listens on.
@@ -143,7 +146,20 @@ impl Postgres {
     /// Runs SQL as superuser in this database, not over TCP; columns are separated by `|`.
     pub fn psql_in(&self, database: &str, sql: &str) -> Result<String, Trouble> {
         let mut line = Command::new(program("psql", "postgresql-client")?);
-        line.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", database, "-c", sql]);
+        line.args([
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-U",
+            "postgres",
+            "-d",
+            database,
+            "-c",
+            sql,
+        ]);
         line.arg("-h").arg(self.folder.path()).arg("-p").arg(self.port.to_string());
         output(&mut line)
     }
@@ -248,22 +264,28 @@ impl Postgres {
     /// Settings lie in files that are written anew: a copy of another server's folder brings that server's.
     pub(super) fn write_settings(&self) -> Result<(), Trouble> {
         let mut lines = vec![
-            format!("listen_addresses = '127.0.0.1{}'", self.options.listen.as_ref().map_or(String::new(), |a| format!(",{a}"))),
+            format!("listen_addresses = '{}'", self.options.listen.as_deref().unwrap_or("127.0.0.1")),
             format!("port = {}", self.port),
             format!("unix_socket_directories = '{}'", self.folder.path().display()),
-            "shared_buffers = '32MB'\nmax_wal_size = '256MB'\nwal_keep_size = '128MB'\nmax_wal_senders = 5".to_owned(),
+            "shared_buffers = '32MB'\nmax_wal_size = '256MB'\nwal_keep_size = '128MB'\nmax_wal_senders = 5"
+                .to_owned(),
         ];
         if let Some((certificate, key)) = &self.options.tls {
             let (crt, pem) = (self.folder.path().join("server.crt"), self.folder.path().join("server.key"));
             write_private(&crt, certificate, self.user)?;
             write_private(&pem, key, self.user)?;
-            lines.push(format!("ssl = on\nssl_cert_file = '{}'\nssl_key_file = '{}'", crt.display(), pem.display()));
+            lines.push(format!(
+                "ssl = on\nssl_cert_file = '{}'\nssl_key_file = '{}'",
+                crt.display(),
+                pem.display()
+            ));
         }
         if let Some(primary) = &self.options.follows {
             lines.push(format!("primary_conninfo = '{primary}'"));
         }
         let settings = locked(&self.settings);
-        lines.extend(settings.iter().map(|(name, value)| format!("{name} = '{}'", value.replace('\'', "''"))));
+        lines
+            .extend(settings.iter().map(|(name, value)| format!("{name} = '{}'", value.replace('\'', "''"))));
         let who = if self.options.password.is_some() { "scram-sha-256" } else { "trust" };
         let how = if self.options.tls.is_some() { "hostssl" } else { "host" };
         let mut access = format!(

@@ -31,8 +31,12 @@ impl RedisBuilder {
 
     /// Starts the server, and returns when it answers.
     pub fn start(self) -> Result<Redis, Trouble> {
-        let redis =
-            Redis { server: Mutex::new(None), port: free_port()?, options: self, folder: Folder::new("redis", None)? };
+        let redis = Redis {
+            server: Mutex::new(None),
+            port: free_port()?,
+            options: self,
+            folder: Folder::new("redis", None)?,
+        };
         redis.start_again()?;
         Ok(redis)
     }
@@ -109,7 +113,7 @@ impl Redis {
             options = options.setting("masterauth", password);
         }
         let replica = options.start()?;
-        until("the replica has caught up", || Ok(replica.is_linked()?))?;
+        until("the replica has caught up", || replica.is_linked())?;
         Ok(replica)
     }
 
