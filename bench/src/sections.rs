@@ -6,6 +6,7 @@ mod growth;
 mod mcp;
 mod million;
 mod peer;
+mod postgres;
 mod processes;
 mod replay;
 mod throughput;
@@ -23,7 +24,7 @@ use crate::textbook::{Connections, Pattern, Textbook};
 type Section = fn(&mut Bench) -> Result<(Vec<Row>, String)>;
 
 /// All sections, in the order of the documentation.
-pub(crate) const ALL: [(&str, Section); 10] = [
+pub(crate) const ALL: [(&str, Section); 11] = [
     ("throughput", throughput::measure),
     ("million", million::measure),
     ("processes", processes::measure),
@@ -33,6 +34,7 @@ pub(crate) const ALL: [(&str, Section); 10] = [
     ("cli", cli::measure),
     ("clap", clap::measure),
     ("mcp", mcp::measure),
+    ("postgres", postgres::measure),
     ("growth", growth::measure),
 ];
 
