@@ -143,6 +143,8 @@ async fn after_a_change_of_roles_the_new_primary_is_found() {
     let store = open(&address).await;
     assert!(matches!(claim(&*store, "before").await.unwrap(), Created::New(_)));
     primary.kill().unwrap();
+    // It has no standby of its own yet.
+    standby.set("synchronous_standby_names", "").unwrap();
     standby.promote().unwrap();
     until("the other one takes writes", async || {
         matches!(claim(&*store, "after").await, Ok(Created::New(_) | Created::Exists(_)))

@@ -14,6 +14,7 @@ mod secrets;
 mod waiting;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use oncely_core::{Created, Event, EventKind, Store, StoreError};
 use oncely_store::postgres::{PostgresOptions, PostgresStore};
@@ -62,11 +63,12 @@ pub(crate) fn database(address: &str) -> &str {
 
 /// Asks again until the answer is yes.
 pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    for _ in 0..600 {
-        if is_so().await {
-            return;
+    let asked = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    };
+    if tokio::time::timeout(Duration::from_secs(60), asked).await.is_err() {
+        panic!("not within 60 s: {what}");
     }
-    panic!("not within 30 s: {what}");
 }

@@ -39,15 +39,15 @@ async fn waiters_are_told_by_other_machines_and_only_when_somebody_waits() {
     until("the listener hears", async || waits.health().hears).await;
     end(&writes, "first", first).await;
     waiting.await.unwrap();
-    // Somebody has said that it waits: the row is there until it has been told.
+    // Who waits has said so where writers look.
     let second = begun(&writes, "second").await;
+    let waits_for = "SELECT count(*) FROM oncely.waiting JOIN oncely.record USING (head) WHERE key = 'second'";
+    let known = || server().psql_in(database(&address), waits_for).unwrap().trim().to_owned();
+    assert_eq!(known(), "0");
     let waiting = tokio::spawn(await_end(Arc::clone(&waits), "second".into(), second));
-    let rows = |what: &str| server().psql_in(database(&address), what).unwrap().trim().to_owned();
-    until("it is known that somebody waits", async || rows("SELECT count(*) FROM oncely.waiting") == "1")
-        .await;
+    until("it is known that somebody waits", async || known() == "1").await;
     end(&writes, "second", second).await;
     waiting.await.unwrap();
-    until("it is known that nobody does", async || rows("SELECT count(*) FROM oncely.waiting") == "0").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
