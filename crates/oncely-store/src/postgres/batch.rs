@@ -34,12 +34,19 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Afterwards {
     GoOn,
+    /// It is of no more use.
     Reconnect,
+    /// The server still owes an answer. Another connection in its place would only be one more that waits.
+    Await,
 }
 
 impl Afterwards {
-    fn of(trouble: &Trouble) -> Self {
-        if trouble.ends_connection() { Self::Reconnect } else { Self::GoOn }
+    pub(crate) fn of(trouble: &Trouble) -> Self {
+        match trouble {
+            Trouble::Silent(_) => Self::Await,
+            trouble if trouble.ends_connection() => Self::Reconnect,
+            _ => Self::GoOn,
+        }
     }
 }
 
@@ -207,7 +214,13 @@ async fn together_or_alone(
     }
     let mut outcomes = Vec::with_capacity(entries.len());
     for entry in entries {
-        outcomes.push(alone(shared, session, entry, what, afterwards).await);
+        // What was not sent was not written.
+        outcomes.push(match afterwards {
+            Afterwards::GoOn => alone(shared, session, entry, what, afterwards).await,
+            _ => {
+                Err(Trouble::Unsent("the connection was lost".to_owned()).at(&shared.address, Doing::Writing))
+            }
+        });
     }
     outcomes
 }
@@ -226,9 +239,7 @@ async fn alone(
             Ok(outcomes) => return outcomes.into_iter().next().ok_or_else(in_the_way),
             Err(trouble) if trouble.is_collision() && tries < TRIES => {}
             Err(trouble) => {
-                if trouble.ends_connection() {
-                    *afterwards = Afterwards::Reconnect;
-                }
+                *afterwards = Afterwards::of(&trouble);
                 return Err(trouble.at(&shared.address, Doing::Writing));
             }
         }
@@ -270,6 +281,7 @@ async fn try_all(
                 None => match create_all(shared, session, std::slice::from_ref(entry)).await {
                     Ok(mut again) => outcomes[at] = again.pop().flatten(),
                     Err(trouble) if trouble.is_collision() => {}
+                    Err(trouble) if trouble.ends_connection() => return Err(broken(trouble, outcomes.len())),
                     Err(trouble) => {
                         outcomes[at] = Some(Outcome::Failed(trouble.at(&shared.address, Doing::Writing)));
                     }
@@ -278,6 +290,15 @@ async fn try_all(
         }
     }
     Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Gone)).collect())
+}
+
+/// Part of a statement's work is done: that a look after it failed does not undo it.
+fn broken(trouble: Trouble, entries: usize) -> Trouble {
+    match trouble {
+        trouble if entries == 1 => trouble,
+        Trouble::Silent(why) => Trouble::Silent(why),
+        other => Trouble::Lost(format!("{other:?}")),
+    }
 }
 
 /// Writes those that are not there. `None`: neither written nor seen.

@@ -36,10 +36,7 @@ pub(crate) async fn run(shared: &Shared, session: &mut Session, job: Job, reply:
         _ => Doing::Writing,
     };
     let answered = perform(shared, session, job).await;
-    let afterwards = match &answered {
-        Err(trouble) if trouble.ends_connection() => Afterwards::Reconnect,
-        _ => Afterwards::GoOn,
-    };
+    let afterwards = answered.as_ref().err().map_or(Afterwards::GoOn, Afterwards::of);
     // The caller is gone; what it asked for is done all the same.
     let _ = reply.send(answered.map_err(|trouble| trouble.at(&shared.address, doing)));
     afterwards

@@ -97,7 +97,6 @@ pub(crate) struct Shared {
 
 impl Shared {
     fn new(options: PostgresOptions) -> Result<Self, StoreError> {
-        let tls = tls::connector(&options)?;
         Ok(Self {
             opened_by: pid(),
             address: options.describe(),
@@ -105,7 +104,7 @@ impl Shared {
             statements: Arc::new(Statements::new(&options.schema)),
             names: Arc::default(),
             queue: Queue::new(options.queue_max, options.pool),
-            door: Door { options: Arc::new(options), tls },
+            door: Door::new(options)?,
             watchers: Waiters::default(),
             tallies: Tallies::default(),
             newest_ms: AtomicU64::new(0),
@@ -118,7 +117,13 @@ impl Shared {
     }
 
     fn session(&self, link: Link) -> Session {
-        Session::new(link, Arc::clone(&self.statements), Arc::clone(&self.names))
+        let durability = self.door.options.durability;
+        Session::new(link, Arc::clone(&self.statements), Arc::clone(&self.names), durability)
+    }
+
+    /// Whether a session is of use.
+    fn is_current(&self, session: &Session) -> bool {
+        session.is_current(self.door.timeline.load(Ordering::Acquire))
     }
 
     /// The newest time seen, below which no stamp may fall.
@@ -302,6 +307,10 @@ impl Store for PostgresStore {
             Answer::Now(now) => Some(now),
             _ => None,
         })
+    }
+
+    fn steady_since(&self) -> Millis {
+        Millis(self.shared.door.steady_since.load(Ordering::Acquire))
     }
 
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {

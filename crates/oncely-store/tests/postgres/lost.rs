@@ -135,15 +135,16 @@ async fn a_session_that_the_server_ends_is_replaced() {
 }
 
 #[tokio::test]
-async fn after_a_change_of_roles_the_new_primary_is_found() {
+async fn after_a_change_of_roles_the_new_primary_is_found_and_the_old_one_is_past() {
     let primary = Postgres::start().unwrap();
     let standby = primary.standby().unwrap();
-    let address =
-        format!("postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres", primary.port(), standby.port());
+    let (first, second) = (primary.port(), standby.port());
+    let address = format!("postgres://postgres@127.0.0.1:{first},127.0.0.1:{second}/postgres");
+    // The one that takes over has no standby of its own for a while.
+    let address = with(&address, "durability=best-effort");
     let store = open(&address).await;
     assert!(matches!(claim(&*store, "before").await.unwrap(), Created::New(_)));
     primary.kill().unwrap();
-    // It has no standby of its own yet.
     standby.set("synchronous_standby_names", "").unwrap();
     standby.promote().unwrap();
     until("the other one takes writes", async || {
@@ -151,4 +152,90 @@ async fn after_a_change_of_roles_the_new_primary_is_found() {
     })
     .await;
     assert!(store.load(id("before")).await.unwrap().is_some(), "what was acknowledged is there");
+    // The old one comes back and calls itself primary; it is named first, and does not know the second key.
+    primary.start_again().unwrap();
+    primary.set("synchronous_standby_names", "").unwrap();
+    let fresh = open(&address).await;
+    for store in [&fresh, &store] {
+        assert!(matches!(claim(&**store, "after").await.unwrap(), Created::Exists(_)));
+    }
+}
+
+#[tokio::test]
+async fn several_servers_without_a_synchronous_standby_are_refused() {
+    let server = Postgres::start().unwrap();
+    let address = format!("postgres://postgres@127.0.0.1:{},127.0.0.1:1/postgres", server.port());
+    let error = crate::refusal(&address).await;
+    assert!(error.message.contains("set synchronous_standby_names"), "{error}");
+}
+
+/// A ledger whose commits wait for a standby that does not exist.
+async fn waiting_for_nobody(server: &Postgres, settings: &str) -> Arc<oncely_store::PostgresStore> {
+    // Made while nothing is waited for.
+    drop(open(&server.url("postgres")).await);
+    server.set("synchronous_standby_names", "nobody").unwrap();
+    until("the setting is there", async || {
+        server.psql("SHOW synchronous_standby_names").unwrap().trim() == "nobody"
+    })
+    .await;
+    open(&with(&server.url("postgres"), settings)).await
+}
+
+const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+
+#[tokio::test]
+async fn commits_that_are_let_go_when_the_list_of_standbys_is_emptied_are_a_maybe() {
+    let server = Postgres::start().unwrap();
+    let store = waiting_for_nobody(&server, "pool=1").await;
+    let claiming = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { claim(&*store, "let-go").await })
+    };
+    until("the commit waits", async || server.psql(WAITING).unwrap().trim() == "1").await;
+    server.set("synchronous_standby_names", "").unwrap();
+    let error = claiming.await.unwrap().unwrap_err();
+    assert_eq!(error.wrote, Wrote::Maybe, "{error}");
+    assert!(error.message.contains("stopped waiting for a standby"), "{error}");
+    // Judged anew, as a server without standbys.
+    assert!(matches!(claim(&*store, "afterwards").await.unwrap(), Created::New(_)));
+}
+
+#[tokio::test]
+async fn a_setting_that_is_weakened_under_a_living_connection_is_noticed() {
+    let server = Postgres::start().unwrap();
+    let store = open(&server.url("postgres")).await;
+    claim(&*store, "before").await.unwrap();
+    server.set("synchronous_commit", "off").unwrap();
+    until("the setting is there", async || server.psql("SHOW synchronous_commit").unwrap().trim() == "off")
+        .await;
+    let error = claim(&*store, "unsafe").await.unwrap_err();
+    assert!(error.message.contains("synchronous_commit"), "{error}");
+    until("it is refused", async || {
+        matches!(claim(&*store, "refused").await, Err(error) if error.kind == StoreErrorKind::Unsuitable)
+    })
+    .await;
+    server.set("synchronous_commit", "on").unwrap();
+    until("it heals", async || claim(&*store, "healed").await.is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_does_not_answer_is_not_given_ever_more_connections() {
+    let server = Postgres::start().unwrap();
+    let store = waiting_for_nobody(&server, "pool=2&wait=3").await;
+    // For longer than an answer is awaited.
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(26);
+    let mut callers = Vec::new();
+    for number in 0..6 {
+        let store = Arc::clone(&store);
+        callers.push(tokio::spawn(async move {
+            while tokio::time::Instant::now() < deadline {
+                assert!(claim(&*store, &format!("k{number}")).await.is_err());
+            }
+        }));
+    }
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    let ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oncely'";
+    assert_eq!(server.psql(ours).unwrap().trim(), "2");
 }

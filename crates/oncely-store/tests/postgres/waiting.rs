@@ -41,7 +41,8 @@ async fn waiters_are_told_by_other_machines_and_only_when_somebody_waits() {
     waiting.await.unwrap();
     // Who waits has said so where writers look.
     let second = begun(&writes, "second").await;
-    let waits_for = "SELECT count(*) FROM oncely.waiting JOIN oncely.record USING (head) WHERE key = 'second'";
+    let waits_for =
+        "SELECT count(*) FROM oncely.waiting JOIN oncely.record USING (head) WHERE key = 'second'";
     let known = || server().psql_in(database(&address), waits_for).unwrap().trim().to_owned();
     assert_eq!(known(), "0");
     let waiting = tokio::spawn(await_end(Arc::clone(&waits), "second".into(), second));
