@@ -8,6 +8,7 @@ mod million;
 mod peer;
 mod postgres;
 mod processes;
+mod redis;
 mod replay;
 mod throughput;
 mod wake;
@@ -24,7 +25,7 @@ use crate::textbook::{Connections, Pattern, Textbook};
 type Section = fn(&mut Bench) -> Result<(Vec<Row>, String)>;
 
 /// All sections, in the order of the documentation.
-pub(crate) const ALL: [(&str, Section); 11] = [
+pub(crate) const ALL: [(&str, Section); 12] = [
     ("throughput", throughput::measure),
     ("million", million::measure),
     ("processes", processes::measure),
@@ -35,6 +36,7 @@ pub(crate) const ALL: [(&str, Section); 11] = [
     ("clap", clap::measure),
     ("mcp", mcp::measure),
     ("postgres", postgres::measure),
+    ("redis", redis::measure),
     ("growth", growth::measure),
 ];
 

@@ -1,7 +1,7 @@
 //! The ledger on Redis or Valkey, one server or a cluster, for many machines.
 //!
-//! - [`options`], [`connect`], [`checks`], [`head`]: opening, and refusing what is not safe.
-//! - [`thread`], [`router`], [`link`], [`resp`], [`outstanding`]: many callers, few connections, whole pipelines.
+//! - [`options`], [`connect`], [`checks`], [`head`], [`inspect`]: opening, and refusing what is not safe.
+//! - [`thread`], [`router`], [`link`], [`drive`], [`resp`], [`outstanding`]: many callers, few connections, whole pipelines.
 //! - [`keys`], [`value`], [`scripts`], [`calls`]: what is stored, and how it changes.
 //! - [`merge`], [`listing`], [`log`], [`upkeep`]: reading over all shards, purging, counting.
 //! - [`watching`], [`subscriber`]: waiting for a change.
@@ -20,8 +20,10 @@
 mod calls;
 mod checks;
 mod connect;
+mod drive;
 mod errors;
 mod head;
+mod inspect;
 mod keys;
 mod link;
 mod listing;
@@ -51,6 +53,7 @@ use oncely_core::{
 };
 use tokio::runtime::Handle;
 
+pub use inspect::{RedisConcern, RedisFinding, RedisReport, inspect};
 pub use options::{RedisDurability, RedisKind, RedisOptions, RedisServer};
 
 use crate::process;

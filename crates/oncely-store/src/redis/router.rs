@@ -15,10 +15,11 @@ use tokio::sync::oneshot;
 
 use super::checks::{self, Profile};
 use super::connect::{Dialer, Wire};
+use super::drive::drive;
 use super::errors::Redirect;
 use super::head::{self, Head};
 use super::keys::{Keys, SLOTS};
-use super::link::{Answer, Node, Request, drive};
+use super::link::{Answer, Node, Request};
 use super::options::{RedisKind, RedisServer, server};
 use super::outstanding::Outstanding;
 use super::resp::{Value, command};
@@ -47,12 +48,16 @@ pub(crate) struct Router {
     ledger: OnceLock<(Head, Keys)>,
     map: Mutex<Map>,
     looking: AtomicBool,
+    /// Connections that were made while the servers were found: the first ones to be used.
+    spare: Mutex<HashMap<RedisServer, Wire>>,
 }
+
+/// Who serves which slots, first and last.
+pub(crate) type Ranges = Vec<(u16, u16, RedisServer)>;
 
 #[derive(Default)]
 struct Map {
-    /// Who serves which slots, first and last.
-    ranges: Vec<(u16, u16, RedisServer)>,
+    ranges: Ranges,
     nodes: HashMap<RedisServer, Arc<Node>>,
 }
 
@@ -66,23 +71,16 @@ impl Router {
     /// Finds the servers, and makes sure that they are fit for a ledger.
     pub(crate) async fn find(dialer: Dialer, runtime: Handle) -> Result<Arc<Self>, StoreError> {
         let options = &dialer.options;
-        let ranges = match options.kind {
-            RedisKind::Single => vec![(0, SLOTS - 1, options.servers[0].clone())],
-            RedisKind::Cluster => look_anywhere(&dialer, &options.servers).await?,
-        };
-        let mut primaries: Vec<RedisServer> = Vec::new();
-        for (_, _, server) in &ranges {
-            if !primaries.contains(server) {
-                primaries.push(server.clone());
-            }
-        }
-        let (mut names, mut profiles) = (None, Vec::new());
+        let ranges = ranges(&dialer).await?;
+        let primaries = primaries(&ranges);
+        let (mut names, mut profiles, mut spare) = (None, Vec::new(), HashMap::new());
         for server in &primaries {
             let mut wire = dialer.dial(server).await?;
             let profile = checks::look(&mut wire, options, server).await?;
             profile.check(options, server)?;
             profiles.push(profile);
             names = Some(scripts::load(&mut wire, options, server).await?);
+            spare.insert(server.clone(), wire);
         }
         let nobody =
             || StoreError::before(StoreErrorKind::Unavailable, "no server of the cluster keeps any slots");
@@ -99,6 +97,7 @@ impl Router {
             ledger: OnceLock::new(),
             map: Mutex::new(Map { ranges, nodes: HashMap::new() }),
             looking: AtomicBool::new(false),
+            spare: Mutex::new(spare),
         }))
     }
 
@@ -187,6 +186,9 @@ impl Router {
     /// Connects, and makes sure that the server is fit and still has the ledger.
     pub(crate) async fn connect(&self, server: &RedisServer) -> Result<Wire, StoreError> {
         let options = &self.dialer.options;
+        if let Some(wire) = self.spare.lock().unwrap_or_else(PoisonError::into_inner).remove(server) {
+            return Ok(wire);
+        }
         let mut wire = self.dialer.dial(server).await?;
         checks::look(&mut wire, options, server).await?.check(options, server)?;
         scripts::load(&mut wire, options, server).await?;
@@ -205,7 +207,7 @@ impl Router {
     }
 
     /// A connection broke.
-    pub(crate) fn lost(self: &Arc<Self>, _server: &RedisServer) {
+    pub(crate) fn lost(self: &Arc<Self>) {
         self.look_again();
     }
 
@@ -282,16 +284,33 @@ impl Router {
     }
 }
 
+/// Who serves which slots, first and last.
+pub(crate) async fn ranges(dialer: &Dialer) -> Result<Ranges, StoreError> {
+    let options = &dialer.options;
+    match options.kind {
+        RedisKind::Single => Ok(vec![(0, SLOTS - 1, options.servers[0].clone())]),
+        RedisKind::Cluster => look_anywhere(dialer, &options.servers).await,
+    }
+}
+
+/// The servers of all slots.
+pub(crate) fn primaries(ranges: &Ranges) -> Vec<RedisServer> {
+    let mut primaries: Vec<RedisServer> = Vec::new();
+    for (_, _, server) in ranges {
+        if !primaries.contains(server) {
+            primaries.push(server.clone());
+        }
+    }
+    primaries
+}
+
 /// By the address, or one if any primary has a replica: a cluster may have lost one of them just now.
 fn wanted_replicas(asked: Option<u32>, profiles: &[Profile]) -> u32 {
     asked.unwrap_or_else(|| u32::from(profiles.iter().any(|profile| profile.replicas > 0)))
 }
 
 /// Asks one server after the other for the map.
-async fn look_anywhere(
-    dialer: &Dialer,
-    servers: &[RedisServer],
-) -> Result<Vec<(u16, u16, RedisServer)>, StoreError> {
+async fn look_anywhere(dialer: &Dialer, servers: &[RedisServer]) -> Result<Ranges, StoreError> {
     let mut last = StoreError::before(StoreErrorKind::Unavailable, "the cluster has no servers");
     for server in servers {
         let asked = async {
@@ -308,7 +327,7 @@ async fn look_anywhere(
     Err(last)
 }
 
-fn read_slots(reply: &Value, asked: &RedisServer) -> Result<Vec<(u16, u16, RedisServer)>, StoreError> {
+fn read_slots(reply: &Value, asked: &RedisServer) -> Result<Ranges, StoreError> {
     if let Value::Error(words) = reply {
         let why = format!("{asked} is not part of a cluster ({words}); write redis:// for a single server");
         return Err(StoreError::before(StoreErrorKind::BadAddress, format!("{why}; nothing was written")));
