@@ -8,11 +8,11 @@ use oncely_core::{StoreError, StoreErrorKind};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
+use super::limits::POOL_MAX;
+
 /// The settings that an address may carry, for messages.
 const ALLOWED: &str = "schema, pool, durability, prepared, listen, wait, queue, sslmode, sslrootcert, and what a \
                        PostgreSQL address takes: host, port, dbname, user, password, connect_timeout, application_name";
-/// Most connections in one pool.
-const POOL_MAX: usize = 256;
 /// Longest name that PostgreSQL keeps whole, in bytes.
 const NAME_BYTES_MAX: usize = 63;
 

@@ -9,10 +9,11 @@ use oncely_core::{StoreError, StoreErrorKind, Wrote};
 use tokio::sync::{Notify, oneshot};
 
 use super::batch::{self, Afterwards};
+use super::listen;
 use super::queue::{Answer, Job, Request, Unless};
 use super::schema::{self, Found};
 use super::session::Session;
-use super::{Shared, listen};
+use super::shared::Shared;
 
 /// How often it is looked for requests that have waited too long, and for counters to write.
 const TICK: Duration = Duration::from_millis(250);

@@ -10,18 +10,16 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::Poll;
-use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Row, Statement};
 
 use super::connect::Link;
 use super::errors::Trouble;
+use super::limits::ANSWER_WITHIN;
 use super::options::Durability;
 use super::sql::{Hot, Statements};
 
-/// How long an answer is awaited: less than a caller waits for its claim.
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// Whether commits still wait for a standby, and for as much as when the connection was judged.
 const STILL_WAITS: &str = "SELECT current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') = $1";
 

@@ -8,6 +8,7 @@ mod batching;
 mod conformance;
 mod lost;
 mod migrating;
+mod page;
 mod pooler;
 mod refused;
 mod secrets;
