@@ -7,6 +7,7 @@ mod http;
 mod mcp;
 mod million;
 mod peer;
+mod postgres;
 mod processes;
 mod redis;
 mod replay;
@@ -25,7 +26,7 @@ use crate::textbook::{Connections, Pattern, Textbook};
 type Section = fn(&mut Bench) -> Result<(Vec<Row>, String)>;
 
 /// All sections, in the order of the documentation.
-pub(crate) const ALL: [(&str, Section); 11] = [
+pub(crate) const ALL: [(&str, Section); 12] = [
     ("throughput", throughput::measure),
     ("million", million::measure),
     ("processes", processes::measure),
@@ -36,8 +37,9 @@ pub(crate) const ALL: [(&str, Section); 11] = [
     ("clap", clap::measure),
     ("mcp", mcp::measure),
     ("http", http::measure),
-    ("growth", growth::measure),
+    ("postgres", postgres::measure),
     ("redis", redis::measure),
+    ("growth", growth::measure),
 ];
 
 /// The names of all sections.

@@ -1,0 +1,303 @@
+//! One connection: to the first server of the address that takes writes and keeps what it acknowledges.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use oncely_core::{StoreError, StoreErrorKind};
+use rustls::ClientConfig;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::error::Severity;
+use tokio_postgres::{AsyncMessage, Client, Config, Notification};
+
+use super::errors::{Doing, Trouble, full_text};
+use super::options::{PostgresOptions, Prepared, port};
+use super::settings::{self, Server};
+use super::tls::{self, Connector};
+
+/// How long the way to a server may stay silent, in all, before it counts as gone.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// How long to wait for other servers once one was found fit: it may be the one that was replaced.
+const OTHERS: Duration = Duration::from_millis(300);
+
+/// An open connection whose server was found fit.
+pub(crate) struct Link {
+    pub(crate) client: Client,
+    /// The last warning that the server sent.
+    pub(crate) warning: Arc<Mutex<Option<String>>>,
+    /// Whether statements may be prepared under a name.
+    pub(crate) named: bool,
+    /// What was found of the server.
+    pub(crate) server: Server,
+    /// What was sent to channels that the connection listens to.
+    pub(crate) heard: mpsc::Receiver<Notification>,
+    driver: AbortHandle,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // Also where an answer is still awaited: whoever awaited it has given up, and the server may be stuck.
+        self.driver.abort();
+    }
+}
+
+/// Whom to connect to, and how.
+#[derive(Clone)]
+pub(crate) struct Door {
+    pub(crate) options: Arc<PostgresOptions>,
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+    /// The newest timeline seen.
+    pub(crate) timeline: Arc<AtomicU64>,
+    /// When the server that was started last was started: how long ago something before that was, only wall clocks say.
+    pub(crate) steady_since: Arc<AtomicU64>,
+}
+
+impl Door {
+    pub(crate) fn new(options: PostgresOptions) -> Result<Self, StoreError> {
+        let tls = tls::connector(&options)?;
+        Ok(Self { options: Arc::new(options), tls, timeline: Arc::default(), steady_since: Arc::default() })
+    }
+}
+
+impl Door {
+    /// Connects for calls.
+    pub(crate) async fn open(&self) -> Result<Link, StoreError> {
+        self.open_first(&self.options.config).await
+    }
+
+    /// Connects for listening.
+    pub(crate) async fn open_to_listen(&self) -> Result<Link, StoreError> {
+        self.open_first(self.options.listen.as_ref().unwrap_or(&self.options.config)).await
+    }
+
+    /// The server that is fit; of several that call themselves primary, the one of the newest timeline. Else what one
+    /// that answered said.
+    async fn open_first(&self, config: &Config) -> Result<Link, StoreError> {
+        let mut opening = JoinSet::new();
+        for (at, host) in config.get_hosts().iter().enumerate() {
+            let (door, config, host) = (self.clone(), config.clone(), host.clone());
+            let port = port(&config, at);
+            opening.spawn(async move { door.open_one(&config, &host, port).await });
+        }
+        let (mut found, mut refused): (Option<Link>, Option<StoreError>) = (None, None);
+        loop {
+            let next = match &found {
+                None => opening.join_next().await,
+                Some(_) => tokio::time::timeout(OTHERS, opening.join_next()).await.unwrap_or(None),
+            };
+            match next {
+                Some(Ok(Ok(link))) => {
+                    if found.as_ref().is_none_or(|known| known.server.timeline < link.server.timeline) {
+                        found = Some(link);
+                    }
+                }
+                // That a server cannot be reached says less than why another one cannot be used.
+                Some(Ok(Err(error))) => {
+                    if refused.is_none() || error.kind != StoreErrorKind::Unavailable {
+                        refused = Some(error);
+                    }
+                }
+                Some(Err(_)) => {}
+                None => break,
+            }
+        }
+        let Some(link) = found else {
+            return Err(refused.unwrap_or_else(|| self.unreachable("no server answered")));
+        };
+        let newest = self.timeline.fetch_max(link.server.timeline, Ordering::AcqRel);
+        if newest > link.server.timeline {
+            return Err(self.unreachable("the only primary that answered has been replaced by another one"));
+        }
+        self.steady_since.fetch_max(link.server.started.0, Ordering::AcqRel);
+        Ok(link)
+    }
+
+    async fn open_one(&self, config: &Config, host: &Host, port: u16) -> Result<Link, StoreError> {
+        let patience = config.get_connect_timeout().copied().unwrap_or(Duration::from_secs(5));
+        let opening = async {
+            let (socket, name) = Socket::open(host, port).await.map_err(|error| {
+                self.unreachable(&format!("{} port {port} cannot be reached: {error}", host_text(host)))
+            })?;
+            let seen_from = socket.local_address();
+            let mut link = self.greet(config, socket, name).await?;
+            link.named = match self.options.prepared {
+                Prepared::Always => true,
+                Prepared::Never => false,
+                // The server names the address that it is spoken to from. If that is not ours, or there is none, something
+                // may stand between, and give each transaction another session.
+                Prepared::Auto => seen_from.is_some() && link.server.seen_from == seen_from,
+            };
+            Ok(link)
+        };
+        match tokio::time::timeout(patience, opening).await {
+            Ok(opened) => opened,
+            Err(_) => Err(self.unreachable(&format!(
+                "{} port {port} did not answer within {} s",
+                host_text(host),
+                patience.as_secs()
+            ))),
+        }
+    }
+
+    async fn greet(&self, config: &Config, socket: Socket, host: Option<String>) -> Result<Link, StoreError> {
+        let address = self.options.describe();
+        let fail = |error: tokio_postgres::Error| {
+            let text = full_text(&error);
+            match Trouble::from(error) {
+                trouble @ Trouble::Server(_) => trouble.at(&address, Doing::Reading),
+                _ => self.unreachable(&text),
+            }
+        };
+        let warning = Arc::new(Mutex::new(None));
+        let (tell, heard) = mpsc::channel(1024);
+        let (client, driver) = match (&self.tls, host) {
+            (Some(tls), Some(host)) => {
+                let connector = Connector { config: Arc::clone(tls), host };
+                let (client, connection) = config.connect_raw(socket, connector).await.map_err(fail)?;
+                (client, tokio::spawn(drive(connection, Arc::clone(&warning), tell)))
+            }
+            _ => {
+                let mut plain = config.clone();
+                plain.ssl_mode(SslMode::Disable);
+                let (client, connection) =
+                    plain.connect_raw(socket, tokio_postgres::NoTls).await.map_err(fail)?;
+                (client, tokio::spawn(drive(connection, Arc::clone(&warning), tell)))
+            }
+        };
+        let checked = settings::check(&client, &self.options).await;
+        if checked.is_err() {
+            driver.abort();
+        }
+        Ok(Link { client, warning, named: false, server: checked?, heard, driver: driver.abort_handle() })
+    }
+
+    fn unreachable(&self, why: &str) -> StoreError {
+        let message = format!(
+            "the ledger {} cannot be reached ({why}); nothing was written; try again",
+            self.options.describe()
+        );
+        StoreError::before(StoreErrorKind::Unavailable, message)
+    }
+}
+
+fn host_text(host: &Host) -> String {
+    match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(folder) => folder.display().to_string(),
+    }
+}
+
+/// Moves bytes until the connection ends, and keeps what the server says unasked.
+async fn drive<S, T>(
+    mut connection: tokio_postgres::Connection<S, T>,
+    warning: Arc<Mutex<Option<String>>>,
+    tell: mpsc::Sender<Notification>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    loop {
+        match std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+            // The one field is in the server's language, the other may be missing.
+            Some(Ok(AsyncMessage::Notice(notice)))
+                if notice.parsed_severity() == Some(Severity::Warning) || notice.severity() == "WARNING" =>
+            {
+                // Taken note of before the answer that follows it is handed on: one task reads both, in order.
+                *warning.lock().unwrap_or_else(PoisonError::into_inner) = Some(notice.message().to_owned());
+            }
+            Some(Ok(AsyncMessage::Notification(notification))) => {
+                // Waiters look by themselves from time to time; what does not fit is not missed for long.
+                let _ = tell.try_send(notification);
+            }
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => return,
+        }
+    }
+}
+
+/// A socket of either family.
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Connects; also the name that the server's certificate has to be for.
+    async fn open(host: &Host, port: u16) -> io::Result<(Self, Option<String>)> {
+        match host {
+            Host::Tcp(name) => {
+                let stream = TcpStream::connect((name.as_str(), port)).await?;
+                stream.set_nodelay(true)?;
+                keep_alive(&stream)?;
+                Ok((Self::Tcp(stream), Some(name.clone())))
+            }
+            Host::Unix(folder) => {
+                let stream = UnixStream::connect(folder.join(format!(".s.PGSQL.{port}"))).await?;
+                Ok((Self::Unix(stream), None))
+            }
+        }
+    }
+
+    fn local_address(&self) -> Option<(String, u16)> {
+        match self {
+            Self::Tcp(stream) => {
+                stream.local_addr().ok().map(|address| (address.ip().to_string(), address.port()))
+            }
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+/// A server that is gone without a word is noticed.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    let fd = stream.as_fd();
+    sockopt::set_socket_keepalive(fd, true)?;
+    sockopt::set_tcp_keepidle(fd, SILENCE / 4)?;
+    sockopt::set_tcp_keepintvl(fd, SILENCE / 4)?;
+    sockopt::set_tcp_keepcnt(fd, 3)?;
+    #[cfg(target_os = "linux")]
+    sockopt::set_tcp_user_timeout(fd, u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX))?;
+    Ok(())
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
