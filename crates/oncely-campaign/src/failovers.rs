@@ -96,17 +96,27 @@ struct Heard {
     acknowledged: u64,
     unavailable: u64,
     recorded_late: u64,
+    /// Why a call was refused most recently.
+    last_trouble: Option<String>,
     broken: Vec<String>,
 }
 
-/// Runs a campaign against a service and judges its ledger.
-pub fn run(programs: &Programs, service: &mut dyn Service, outside: &Outside, plan: Plan) -> Checked<Report> {
+/// Runs a campaign against a service and judges its ledger. `progress` hears of every failover: how many there were, and how
+/// many calls had come to an end.
+pub fn run(
+    programs: &Programs,
+    service: &mut dyn Service,
+    outside: &Outside,
+    plan: Plan,
+    progress: impl Fn(u64, u64),
+) -> Checked<Report> {
     let campaign = Campaign { programs, outside, address: service.address(), heard: Arc::default() };
     let mut workers =
         (0..plan.workers).map(|worker| campaign.start_worker(worker, plan)).collect::<Checked<Vec<_>>>()?;
     let mut rng = Rng::split(plan.seed, u64::MAX);
-    for _ in 0..plan.failovers {
+    for failover in 0..plan.failovers {
         campaign.await_answers(&mut workers, ANSWERS_BETWEEN)?;
+        progress(failover, locked(&campaign.heard).answers);
         thread::sleep(Duration::from_millis(rng.below(PAUSE_MS_MAX)));
         service.fail(&mut rng)?;
     }
@@ -168,7 +178,11 @@ impl Campaign<'_> {
                 }
             }
             if Instant::now() >= deadline {
-                return Err(format!("no answers for {} s", PATIENCE.as_secs()).into());
+                let heard = locked(&self.heard);
+                let last = heard.last_trouble.as_deref().unwrap_or("nothing was refused");
+                return Err(
+                    format!("no answers for {} s; the last refusal: {last}", PATIENCE.as_secs()).into()
+                );
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -219,7 +233,10 @@ impl Heard {
             words.next().unwrap_or_default(),
         );
         match word {
-            "unavailable" => self.unavailable += 1,
+            "unavailable" => {
+                self.unavailable += 1;
+                self.last_trouble = Some(rest.to_owned());
+            }
             "unrecorded" => self.recorded_late += 1,
             "waiting" => {}
             _ => self.note_end(word, key, rest, line),
