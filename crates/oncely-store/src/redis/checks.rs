@@ -132,9 +132,28 @@ impl Profile {
 
     /// Refuses a server that must not keep a ledger.
     pub(crate) fn check(&self, options: &RedisOptions, server: &RedisServer) -> Result<(), StoreError> {
-        let refuse = |kind, why: &str| {
-            StoreError::before(kind, format!("{server} ({}) {why}; nothing was written", self.name))
-        };
+        self.check_kind(options, server)?;
+        let risks = self.risks();
+        if risks.is_empty() || options.durability == RedisDurability::BestEffort {
+            return Ok(());
+        }
+        let (what, fixes): (Vec<_>, Vec<_>) = risks.into_iter().map(|risk| (risk.what, risk.fix)).unzip();
+        let why = format!(
+            "could lose a record, and then an effect could happen twice: {}; to mend it: {}; to accept the risk add \
+             ?durability=best-effort to the address",
+            what.join("; "),
+            fixes.join("; ")
+        );
+        Err(self.refuse(StoreErrorKind::Unsuitable, server, &why))
+    }
+
+    fn refuse(&self, kind: StoreErrorKind, server: &RedisServer, why: &str) -> StoreError {
+        StoreError::before(kind, format!("{server} ({}) {why}; nothing was written", self.name))
+    }
+
+    /// Refuses a server that is not what the address says, or not a primary.
+    pub(crate) fn check_kind(&self, options: &RedisOptions, server: &RedisServer) -> Result<(), StoreError> {
+        let refuse = |kind, why: &str| self.refuse(kind, server, why);
         if self.version < OLDEST {
             return Err(refuse(StoreErrorKind::Unsuitable, "is too old; Redis 6.2 or Valkey is needed"));
         }
@@ -152,18 +171,7 @@ impl Profile {
         if !self.is_primary {
             return Err(refuse(StoreErrorKind::ReadOnly, "is a replica; name its primary"));
         }
-        let risks = self.risks();
-        if risks.is_empty() || options.durability == RedisDurability::BestEffort {
-            return Ok(());
-        }
-        let (what, fixes): (Vec<_>, Vec<_>) = risks.into_iter().map(|risk| (risk.what, risk.fix)).unzip();
-        let why = format!(
-            "could lose a record, and then an effect could happen twice: {}; to mend it: {}; to accept the risk add \
-             ?durability=best-effort to the address",
-            what.join("; "),
-            fixes.join("; ")
-        );
-        Err(refuse(StoreErrorKind::Unsuitable, &why))
+        Ok(())
     }
 }
 

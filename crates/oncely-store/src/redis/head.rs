@@ -32,7 +32,7 @@ impl Head {
         format!("oncely {FORMAT} {} {} {state}", self.shards, self.ledger)
     }
 
-    fn parse(text: &str) -> Result<Self, StoreError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, StoreError> {
         let foreign = || {
             let message = format!("the key that tells of the ledger holds {text:?}; choose another ?prefix=");
             StoreError::before(StoreErrorKind::Foreign, message)

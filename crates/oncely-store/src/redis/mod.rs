@@ -1,6 +1,6 @@
 //! The ledger on Redis or Valkey, one server or a cluster, for many machines.
 //!
-//! - [`options`], [`connect`], [`checks`], [`head`]: opening, and refusing what is not safe.
+//! - [`options`], [`connect`], [`checks`], [`head`], [`inspect`]: opening, and refusing what is not safe.
 //! - [`thread`], [`router`], [`link`], [`resp`], [`outstanding`]: many callers, few connections, whole pipelines.
 //! - [`keys`], [`value`], [`scripts`], [`calls`]: what is stored, and how it changes.
 //! - [`merge`], [`listing`], [`log`], [`upkeep`]: reading over all shards, purging, counting.
@@ -22,6 +22,7 @@ mod checks;
 mod connect;
 mod errors;
 mod head;
+mod inspect;
 mod keys;
 mod link;
 mod listing;
@@ -51,6 +52,7 @@ use oncely_core::{
 };
 use tokio::runtime::Handle;
 
+pub use inspect::{RedisConcern, RedisFinding, RedisReport, inspect};
 pub use options::{RedisDurability, RedisKind, RedisOptions, RedisServer};
 
 use crate::process;

@@ -163,7 +163,10 @@ fn read_at(bytes: &[u8], at: &mut usize) -> Result<Value, Garbled> {
 }
 
 /// The sign and the rest of a reply's first line, and where the next one begins.
-fn header(bytes: &[u8], at: usize) -> Result<Option<(u8, &[u8], usize)>, Garbled> {
+type Header<'a> = (u8, &'a [u8], usize);
+
+/// Reads the line at a place, if it is there in full.
+fn header(bytes: &[u8], at: usize) -> Result<Option<Header<'_>>, Garbled> {
     let rest = bytes.get(at..).unwrap_or(&[]);
     let Some(end) = rest.iter().position(|b| *b == b'\n') else {
         return if rest.len() > 64 * 1024 { Err(Garbled("a line is too long")) } else { Ok(None) };

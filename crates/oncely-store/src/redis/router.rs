@@ -49,10 +49,12 @@ pub(crate) struct Router {
     looking: AtomicBool,
 }
 
+/// Who serves which slots, first and last.
+pub(crate) type Ranges = Vec<(u16, u16, RedisServer)>;
+
 #[derive(Default)]
 struct Map {
-    /// Who serves which slots, first and last.
-    ranges: Vec<(u16, u16, RedisServer)>,
+    ranges: Ranges,
     nodes: HashMap<RedisServer, Arc<Node>>,
 }
 
@@ -66,16 +68,8 @@ impl Router {
     /// Finds the servers, and makes sure that they are fit for a ledger.
     pub(crate) async fn find(dialer: Dialer, runtime: Handle) -> Result<Arc<Self>, StoreError> {
         let options = &dialer.options;
-        let ranges = match options.kind {
-            RedisKind::Single => vec![(0, SLOTS - 1, options.servers[0].clone())],
-            RedisKind::Cluster => look_anywhere(&dialer, &options.servers).await?,
-        };
-        let mut primaries: Vec<RedisServer> = Vec::new();
-        for (_, _, server) in &ranges {
-            if !primaries.contains(server) {
-                primaries.push(server.clone());
-            }
-        }
+        let ranges = ranges(&dialer).await?;
+        let primaries = primaries(&ranges);
         let (mut names, mut profiles) = (None, Vec::new());
         for server in &primaries {
             let mut wire = dialer.dial(server).await?;
@@ -282,16 +276,33 @@ impl Router {
     }
 }
 
+/// Who serves which slots, first and last.
+pub(crate) async fn ranges(dialer: &Dialer) -> Result<Ranges, StoreError> {
+    let options = &dialer.options;
+    match options.kind {
+        RedisKind::Single => Ok(vec![(0, SLOTS - 1, options.servers[0].clone())]),
+        RedisKind::Cluster => look_anywhere(dialer, &options.servers).await,
+    }
+}
+
+/// The servers of all slots.
+pub(crate) fn primaries(ranges: &Ranges) -> Vec<RedisServer> {
+    let mut primaries: Vec<RedisServer> = Vec::new();
+    for (_, _, server) in ranges {
+        if !primaries.contains(server) {
+            primaries.push(server.clone());
+        }
+    }
+    primaries
+}
+
 /// By the address, or one if any primary has a replica: a cluster may have lost one of them just now.
 fn wanted_replicas(asked: Option<u32>, profiles: &[Profile]) -> u32 {
     asked.unwrap_or_else(|| u32::from(profiles.iter().any(|profile| profile.replicas > 0)))
 }
 
 /// Asks one server after the other for the map.
-async fn look_anywhere(
-    dialer: &Dialer,
-    servers: &[RedisServer],
-) -> Result<Vec<(u16, u16, RedisServer)>, StoreError> {
+async fn look_anywhere(dialer: &Dialer, servers: &[RedisServer]) -> Result<Ranges, StoreError> {
     let mut last = StoreError::before(StoreErrorKind::Unavailable, "the cluster has no servers");
     for server in servers {
         let asked = async {
@@ -308,7 +319,7 @@ async fn look_anywhere(
     Err(last)
 }
 
-fn read_slots(reply: &Value, asked: &RedisServer) -> Result<Vec<(u16, u16, RedisServer)>, StoreError> {
+fn read_slots(reply: &Value, asked: &RedisServer) -> Result<Ranges, StoreError> {
     if let Value::Error(words) = reply {
         let why = format!("{asked} is not part of a cluster ({words}); write redis:// for a single server");
         return Err(StoreError::before(StoreErrorKind::BadAddress, format!("{why}; nothing was written")));
