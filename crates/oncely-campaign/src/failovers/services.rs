@@ -108,7 +108,8 @@ impl Service for Cluster {
             self.cluster.node(*replica).pause();
         }
         thread::sleep(Duration::from_millis(rng.below(LAG_MS_MAX)));
-        let killed = self.cluster.kill_primary(rng.below(3) as usize)?;
+        let killed = *rng.pick(&primaries).ok_or("no primary lives")?;
+        self.cluster.node(killed).kill()?;
         for replica in &replicas {
             self.cluster.node(*replica).resume();
         }
