@@ -27,6 +27,15 @@ pub(crate) struct Head {
 }
 
 impl Head {
+    fn is_same(&self, other: &Self) -> bool {
+        self.ledger == other.ledger && self.shards == other.shards
+    }
+
+    /// The words that stand in the head of every shard of this ledger, and of no other.
+    pub(crate) fn mark(&self) -> String {
+        format!(" {} {} ", self.shards, self.ledger)
+    }
+
     fn text(&self) -> String {
         let state = if self.is_ready { "ready" } else { "making" };
         format!("oncely {FORMAT} {} {} {state}", self.shards, self.ledger)
@@ -62,6 +71,15 @@ pub(crate) async fn open(router: &Arc<Router>) -> Result<(Head, Keys), StoreErro
     };
     let keys = Keys::new(&options.prefix, head.shards);
     if head.is_ready {
+        let asked: Vec<_> = (1..head.shards)
+            .map(|shard| (shard, router.submit(shard, command(&[b"GET", &keys.head(shard)]), 1, false)))
+            .collect();
+        for (shard, asked) in asked {
+            let there = answer(asked).await?.text().map(Head::parse).transpose()?;
+            if there.is_none_or(|there| !there.is_same(&head)) {
+                return Err(lost(&options.describe(), shard));
+            }
+        }
         return Ok((head, keys));
     }
     // Whoever finds a ledger half made, completes it: with the same words, however many do so.
@@ -126,7 +144,7 @@ pub(crate) async fn verify(
             Value::Error(_) => return Err(odd(reply, &server.to_string())),
             other => {
                 let there = other.text().map(Head::parse).transpose()?;
-                if there.is_none_or(|there| there.ledger != head.ledger || there.shards != head.shards) {
+                if there.is_none_or(|there| !there.is_same(head)) {
                     return Err(lost(&server.to_string(), *shard));
                 }
             }

@@ -51,20 +51,36 @@ pub(crate) struct Node {
     pub(crate) server: RedisServer,
     queue: Mutex<VecDeque<Request>>,
     queued: AtomicUsize,
+    queued_bytes: AtomicUsize,
     stir: Notify,
 }
 
+/// Most bytes of requests that wait for one server.
+const QUEUED_BYTES_MAX: usize = 512 * 1024 * 1024;
+
 impl Node {
     pub(crate) fn new(server: RedisServer) -> Self {
-        Self { server, queue: Mutex::default(), queued: AtomicUsize::new(0), stir: Notify::new() }
+        Self {
+            server,
+            queue: Mutex::default(),
+            queued: AtomicUsize::new(0),
+            queued_bytes: AtomicUsize::new(0),
+            stir: Notify::new(),
+        }
     }
 
     /// Queues a request, unless too much waits already.
     pub(crate) fn push(&self, request: Request, most: usize) {
-        if self.queued.fetch_add(1, Ordering::Relaxed) >= most {
+        let bytes = request.bytes.len();
+        let before = self.queued.fetch_add(1, Ordering::Relaxed);
+        let bytes_before = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before >= most || bytes_before + bytes > QUEUED_BYTES_MAX {
             self.queued.fetch_sub(1, Ordering::Relaxed);
-            let message =
-                format!("{most} requests wait for {} already; nothing was written; try again", self.server);
+            self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            let message = format!(
+                "{before} requests ({bytes_before} bytes) wait for {} already; nothing was written; try again",
+                self.server
+            );
             return request.answer(Err(StoreError::before(StoreErrorKind::Overloaded, message)));
         }
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(request);
@@ -86,6 +102,8 @@ impl Node {
         let more = !queue.is_empty();
         drop(queue);
         self.queued.fetch_sub(batch.len(), Ordering::Relaxed);
+        let bytes = batch.iter().map(|request| request.bytes.len()).sum();
+        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if more {
             self.stir.notify_one();
         }

