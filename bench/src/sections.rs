@@ -26,7 +26,7 @@ use crate::textbook::{Connections, Pattern, Textbook};
 type Section = fn(&mut Bench) -> Result<(Vec<Row>, String)>;
 
 /// All sections, in the order of the documentation.
-pub(crate) const ALL: [(&str, Section); 12] = [
+pub(crate) const ALL: [(&str, Section); 13] = [
     ("throughput", throughput::measure),
     ("million", million::measure),
     ("processes", processes::measure),

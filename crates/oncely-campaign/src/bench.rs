@@ -2,11 +2,16 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::Checked;
 use crate::ledger::Runner;
 use crate::outside::Outside;
 use crate::programs::Programs;
+
+/// How long an effect is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a test of single runs needs.
 #[derive(Debug)]
@@ -30,16 +35,49 @@ impl Bench {
         Ok(Self { programs, outside, runner, directory })
     }
 
-    /// The command line of a run whose effect takes so long before and after it is counted.
-    pub fn line(&self, key: &str, pause_ms: u64) -> Command {
+    /// The command line of a run.
+    pub fn line(&self, key: &str) -> Command {
+        self.line_with(&[], key)
+    }
+
+    /// The same with options of `run`.
+    pub fn line_with(&self, options: &[&str], key: &str) -> Command {
         let (effect, socket) =
             (self.programs.effect.to_string_lossy(), self.outside.socket().to_string_lossy());
-        self.runner.run(key, &[&effect, &socket, key, "succeeds", &pause_ms.to_string()])
+        self.runner.run_with(options, key, &[&effect, &socket, key, "succeeds"])
+    }
+
+    /// The command line of a run that ends only when it is [released](Self::release): its effect has taken place by then.
+    pub fn held(&self, key: &str) -> Command {
+        let mut line = self.line(key);
+        line.env("EFFECT_UNTIL", self.sign_of(key));
+        line
+    }
+
+    /// Lets a run end.
+    pub fn release(&self, key: &str) -> Checked<()> {
+        Ok(std::fs::write(self.sign_of(key), "")?)
+    }
+
+    fn sign_of(&self, key: &str) -> std::path::PathBuf {
+        self.directory.path().join(format!("{key}.released"))
+    }
+
+    /// Returns when the effect of a key has been counted.
+    pub fn await_effect(&self, key: &str) -> Checked<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.outside.count(key)? == 0 {
+            if Instant::now() > deadline {
+                return Err(format!("{key}: no effect for {} s", PATIENCE.as_secs()).into());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
     }
 
     /// Runs a key to its end.
     pub fn run(&self, key: &str) -> Checked<Output> {
-        Ok(self.line(key, 0).output()?)
+        Ok(self.line(key).output()?)
     }
 
     /// The run is refused with exit 12 and these words, and nothing happens.

@@ -13,6 +13,7 @@ pub fn line_at(seconds: i64, line: &Command) -> Command {
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/wall_clock.py");
     let mut moved = Command::new("python3");
     moved.arg(tool).arg(seconds.to_string()).arg(line.get_program()).args(line.get_args());
+    moved.envs(line.get_envs().filter_map(|(name, value)| Some((name, value?))));
     moved.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     moved
 }

@@ -96,23 +96,33 @@ struct Heard {
     acknowledged: u64,
     unavailable: u64,
     recorded_late: u64,
+    /// Why a call got no answer for good most recently.
+    last_trouble: Option<String>,
     broken: Vec<String>,
 }
 
-/// Runs a campaign against a service and judges its ledger.
-pub fn run(programs: &Programs, service: &mut dyn Service, outside: &Outside, plan: Plan) -> Checked<Report> {
+/// Runs a campaign against a service and judges its ledger. `progress` hears of every failover: how many there were, and how
+/// many calls had come to an end.
+pub fn run(
+    programs: &Programs,
+    service: &mut dyn Service,
+    outside: &Outside,
+    plan: Plan,
+    progress: impl Fn(u64, u64),
+) -> Checked<Report> {
     let campaign = Campaign { programs, outside, address: service.address(), heard: Arc::default() };
     let mut workers =
         (0..plan.workers).map(|worker| campaign.start_worker(worker, plan)).collect::<Checked<Vec<_>>>()?;
     let mut rng = Rng::split(plan.seed, u64::MAX);
-    for _ in 0..plan.failovers {
+    for failover in 0..plan.failovers {
         campaign.await_answers(&mut workers, ANSWERS_BETWEEN)?;
+        progress(failover, locked(&campaign.heard).answers);
         thread::sleep(Duration::from_millis(rng.below(PAUSE_MS_MAX)));
         service.fail(&mut rng)?;
     }
     campaign.await_answers(&mut workers, ANSWERS_BETWEEN)?;
     for worker in workers {
-        worker.finish()?;
+        campaign.finish(worker)?;
     }
     campaign.judge(plan)
 }
@@ -168,7 +178,7 @@ impl Campaign<'_> {
                 }
             }
             if Instant::now() >= deadline {
-                return Err(format!("no answers for {} s", PATIENCE.as_secs()).into());
+                return Err(self.silence());
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -181,23 +191,39 @@ impl Campaign<'_> {
         if let Some(input) = &mut worker.input {
             input.write_all((keys.join("\n") + "\n").as_bytes())?;
         }
-        worker.finish()
+        self.finish(worker)
+    }
+
+    /// Lets a worker bring its calls to their end, as long as there is any end.
+    fn finish(&self, mut worker: Worker) -> Checked<()> {
+        drop(worker.input.take());
+        let (mut answers, mut deadline) = (0, Instant::now() + PATIENCE);
+        let status = loop {
+            if let Some(status) = worker.process.try_wait()? {
+                break status;
+            }
+            if locked(&self.heard).answers > answers {
+                (answers, deadline) = (locked(&self.heard).answers, Instant::now() + PATIENCE);
+            }
+            if Instant::now() >= deadline {
+                return Err(self.silence());
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        if let Some(listener) = worker.listener.take() {
+            listener.join().map_err(|_| "a listener panicked")?;
+        }
+        if status.success() { Ok(()) } else { Err(format!("a worker failed: {status}").into()) }
+    }
+
+    fn silence(&self) -> crate::Trouble {
+        let heard = locked(&self.heard);
+        let last = heard.last_trouble.as_deref().unwrap_or("nobody was refused or had to wait");
+        format!("no answers for {} s; the last trouble: {last}", PATIENCE.as_secs()).into()
     }
 
     fn runner(&self) -> Runner {
         Runner { program: self.programs.oncely.clone(), store: self.address.clone() }
-    }
-}
-
-impl Worker {
-    /// Lets it bring its calls to their end.
-    fn finish(mut self) -> Checked<()> {
-        drop(self.input.take());
-        let status = self.process.wait()?;
-        if let Some(listener) = self.listener.take() {
-            listener.join().map_err(|_| "a listener panicked")?;
-        }
-        if status.success() { Ok(()) } else { Err(format!("a worker failed: {status}").into()) }
     }
 }
 
@@ -219,9 +245,12 @@ impl Heard {
             words.next().unwrap_or_default(),
         );
         match word {
-            "unavailable" => self.unavailable += 1,
+            "unavailable" => {
+                self.unavailable += 1;
+                self.last_trouble = Some(line.to_owned());
+            }
             "unrecorded" => self.recorded_late += 1,
-            "waiting" => {}
+            "waiting" => self.last_trouble = Some(line.to_owned()),
             _ => self.note_end(word, key, rest, line),
         }
     }

@@ -104,7 +104,7 @@ fn judge(what: &str, lack: Option<String>) -> Checked<Privilege> {
         say(&format!("skipped: {what}: {lack}, and ONCELY_SKIP_PRIVILEGED=1 is set"));
         return Ok(Privilege::Skipped);
     }
-    let packages = "strace, e2fsprogs, mount and python3";
+    let packages = "strace, e2fsprogs, mount, python3, iproute2 and nftables";
     Err(format!("{what}: {lack}; install Debian's {packages}, run as root, or set ONCELY_SKIP_PRIVILEGED=1")
         .into())
 }

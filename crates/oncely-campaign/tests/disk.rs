@@ -32,12 +32,11 @@ fn below_the_floor_new_claims_are_refused_and_a_running_one_still_ends() {
     let mount = Mount::memory_disk(&bench.directory.path().join("disk"), "4m").unwrap();
     let first = bench.succeeds("first").unwrap();
     // It claims while there is room, and ends when there is none.
-    let slow = bench.line("slow", 1500).spawn().unwrap();
-    while !bench.runner.states().unwrap().contains_key("slow") {
-        std::thread::yield_now();
-    }
+    let slow = bench.held("slow").spawn().unwrap();
+    bench.await_effect("slow").unwrap();
     fill_up(&mount, 500).unwrap();
     bench.refuses("second", "min_free").unwrap();
+    bench.release("slow").unwrap();
     let slow = slow.wait_with_output().unwrap();
     assert_eq!(slow.status.code(), Some(0), "{}", String::from_utf8_lossy(&slow.stderr));
     assert_eq!(bench.runner.states().unwrap()["slow"], "succeeded");

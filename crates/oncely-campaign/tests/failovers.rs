@@ -15,7 +15,9 @@ const PLAN: Plan = Plan { failovers: 3, seed: 20_261_116, workers: 3, callers: 6
 fn campaign_against(service: &mut dyn Service, plan: Plan) -> Checked<Report> {
     let (programs, directory) = (Programs::find()?, tempfile::tempdir()?);
     let outside = Outside::start(&programs, directory.path())?;
-    let report = run(&programs, service, &outside, plan)?;
+    let report = run(&programs, service, &outside, plan, |failover, answers| {
+        println!("failover {failover} after {answers} answers");
+    })?;
     println!("seed {}: {report:#?}", plan.seed);
     Ok(report)
 }

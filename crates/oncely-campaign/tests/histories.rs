@@ -16,7 +16,7 @@ const PLAN: Plan = Plan {
     seed: 0,
     keys: 3,
     clients: 3,
-    operations: 60,
+    operations: 40,
     pause: Duration::from_millis(6),
     patience: Duration::from_secs(60),
 };
@@ -43,7 +43,7 @@ fn linearizable(
         let recording = runtime.spawn(async move { record(&stores, Plan { seed, ..PLAN }).await });
         let mut rng = Rng::split(seed, u64::MAX);
         while let (Some(tap), false, Weather::Cuts) = (tap, recording.is_finished(), weather) {
-            thread::sleep(Duration::from_millis(rng.below(60)));
+            thread::sleep(Duration::from_millis(rng.between(50, 300)));
             match rng.below(3) {
                 0 => tap.cut_once(),
                 1 => tap.cut_after_answered(rng.below(400) as usize),
@@ -82,8 +82,8 @@ fn histories_on_postgres_have_an_order() {
     let postgres = Postgres::start().unwrap();
     let tap = Tap::to_port(postgres.port()).unwrap();
     let address = postgres.url_through(tap.port(), "postgres");
-    linearizable(&address, Some(&tap), Weather::Fair, 200..203).unwrap();
-    linearizable(&address, Some(&tap), Weather::Cuts, 300..306).unwrap();
+    linearizable(&address, Some(&tap), Weather::Fair, 200..202).unwrap();
+    linearizable(&address, Some(&tap), Weather::Cuts, 300..302).unwrap();
 }
 
 #[test]
@@ -91,6 +91,6 @@ fn histories_on_redis_have_an_order() {
     let redis = Redis::start().unwrap();
     let tap = Tap::to_port(redis.port()).unwrap();
     let address = redis.url_through(tap.port());
-    linearizable(&address, Some(&tap), Weather::Fair, 400..403).unwrap();
-    linearizable(&address, Some(&tap), Weather::Cuts, 500..506).unwrap();
+    linearizable(&address, Some(&tap), Weather::Fair, 400..402).unwrap();
+    linearizable(&address, Some(&tap), Weather::Cuts, 500..502).unwrap();
 }

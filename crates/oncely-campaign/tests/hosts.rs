@@ -3,12 +3,10 @@
 #![allow(clippy::print_stdout, reason = "figures")]
 
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use oncely_campaign::Checked;
 use oncely_campaign::bench::{Bench, said};
 use oncely_campaign::hosts::Host;
-use oncely_campaign::ledger::Runner;
 use oncely_campaign::programs::{Privilege, privileged};
 use oncely_testkit::servers::{Postgres, Redis};
 
@@ -54,35 +52,33 @@ impl Two {
         Ok(Some(Self { bench, hosts: [Host::new()?, Host::new()?], _server: server }))
     }
 
-    /// Starts a run on one of the machines.
-    fn start(&self, host: usize, key: &str, pause_ms: u64, options: &[&str]) -> Checked<Child> {
-        let host = &self.hosts[host];
-        let store = self.bench.runner.store.replace("127.0.0.1", host.gateway());
-        let runner = Runner { store, ..self.bench.runner.clone() };
-        let (effect, socket) =
-            (self.bench.programs.effect.to_string_lossy(), self.bench.outside.socket().to_string_lossy());
-        let pause = pause_ms.to_string();
-        let line = runner.run_with(options, key, &[&effect, &socket, key, "succeeds", &pause]);
-        Ok(host.line(&line).spawn()?)
+    /// The same command line on one of the machines.
+    fn on_host(&self, host: usize, line: &Command) -> Command {
+        let (host, local) = (&self.hosts[host], &self.bench.runner.store);
+        let mut there = Command::new(line.get_program());
+        for argument in line.get_args() {
+            let is_store = argument == local.as_str();
+            let store = || local.replace("127.0.0.1", host.gateway()).into();
+            there.arg(if is_store { store() } else { argument.to_owned() });
+        }
+        for (name, value) in line.get_envs() {
+            match value {
+                Some(value) => there.env(name, value),
+                None => there.env_remove(name),
+            };
+        }
+        host.line(&there)
     }
 
     fn run(&self, host: usize, key: &str, options: &[&str]) -> Checked<Output> {
-        Ok(self.start(host, key, 0, options)?.wait_with_output()?)
+        Ok(self.on_host(host, &self.bench.line_with(options, key)).output()?)
     }
 
-    fn await_claim(&self, key: &str) -> Checked<()> {
-        self.await_that("a claim", || Ok(self.bench.runner.states()?.contains_key(key)))
-    }
-
-    fn await_that(&self, what: &str, holds: impl Fn() -> Checked<bool>) -> Checked<()> {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !holds()? {
-            if Instant::now() > deadline {
-                return Err(format!("still not: {what}").into());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
+    /// Starts a run on one of the machines and returns when its effect has taken place; its end waits for a sign.
+    fn start_held(&self, host: usize, key: &str) -> Checked<Child> {
+        let child = self.on_host(host, &self.bench.held(key)).spawn()?;
+        self.bench.await_effect(key)?;
+        Ok(child)
     }
 }
 
@@ -90,8 +86,8 @@ fn two_machines_with_the_same_key_have_one_effect(server: fn() -> Checked<Server
     let Some(two) = Two::on(server)? else { return Ok(()) };
     for number in 0..6 {
         let key = format!("key-{number}");
-        let both = [two.start(0, &key, 30, &[])?, two.start(1, &key, 30, &[])?];
-        let [one, other] = both.map(Child::wait_with_output);
+        let both = [0, 1].map(|host| two.on_host(host, &two.bench.line(&key)).spawn());
+        let [one, other] = both.map(|child| child?.wait_with_output());
         let (one, other) = (one?, other?);
         assert!(one.status.success() && other.status.success(), "{}; {}", said(&one), said(&other));
         assert_eq!(one.stdout, other.stdout);
@@ -102,16 +98,13 @@ fn two_machines_with_the_same_key_have_one_effect(server: fn() -> Checked<Server
 
 fn a_living_owner_on_another_machine_is_not_taken_for_dead(server: fn() -> Checked<Server>) -> Checked<()> {
     let Some(two) = Two::on(server)? else { return Ok(()) };
-    let owner = two.start(0, "slow", 1_500, &[])?;
-    two.await_claim("slow")?;
+    let owner = two.start_held(0, "slow")?;
     // Both are process 1 of their machine; a number that is looked up on the wrong one is found, and means another.
     for _ in 0..3 {
         let output = two.run(1, "slow", &["--wait", "100ms"])?;
         assert_eq!(output.status.code(), Some(15), "{}", said(&output));
     }
-    let here =
-        Runner { ..two.bench.runner.clone() }.run_with(&["--wait", "100ms"], "slow", &["true"]).output()?;
-    assert!(matches!(here.status.code(), Some(6 | 15)), "{}", said(&here));
+    two.bench.release("slow")?;
     let (owner, other) = (owner.wait_with_output()?, two.run(1, "slow", &[])?);
     assert!(owner.status.success() && other.status.success(), "{}; {}", said(&owner), said(&other));
     assert_eq!((owner.stdout == other.stdout, two.bench.outside.count("slow")?), (true, 1));
@@ -122,10 +115,10 @@ fn a_machine_that_is_parted_beyond_its_lease_leaves_a_doubt_and_no_second_effect
     server: fn() -> Checked<Server>,
 ) -> Checked<()> {
     let Some(two) = Two::on(server)? else { return Ok(()) };
-    let owner = two.start(0, "parted", 1_000, &[])?;
-    two.await_claim("parted")?;
+    let owner = two.start_held(0, "parted")?;
     two.hosts[0].part()?;
-    // Its effect happens on the far side; its lease of half a minute lapses on this one.
+    two.bench.release("parted")?;
+    // Its end is on the far side; its lease of half a minute lapses on this one.
     let other = two.run(1, "parted", &["--wait", "60s"])?;
     assert_eq!(other.status.code(), Some(16), "{}", said(&other));
     assert_eq!(two.bench.outside.count("parted")?, 1);
@@ -182,20 +175,17 @@ fn on_a_ledger_file_a_living_owner_with_other_process_numbers_is_not_taken_for_d
     let bench = Bench::new(ledger).unwrap();
     for options in [&["--pid", "--fork", "--mount-proc"][..], &["--pid", "--fork"]] {
         let key = options.join("");
-        let line = bench.line(&key, 1_000);
+        let line = bench.held(&key);
         let mut apart = Command::new("unshare");
         apart.args(options).arg(line.get_program()).args(line.get_args());
+        apart.envs(line.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let owner = apart.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        while !bench.runner.states().unwrap().contains_key(&key) {
-            std::thread::yield_now();
-        }
-        let (effect, socket) =
-            (bench.programs.effect.to_string_lossy(), bench.outside.socket().to_string_lossy());
-        let command = [&effect, &socket, key.as_str(), "succeeds", "1000"];
-        let other = bench.runner.run_with(&["--wait", "50ms"], &key, &command).output().unwrap();
+        bench.await_effect(&key).unwrap();
+        let other = bench.line_with(&["--wait", "50ms"], &key).output().unwrap();
         assert_eq!(other.status.code(), Some(15), "{key}: {}", said(&other));
+        bench.release(&key).unwrap();
         let owner = owner.wait_with_output().unwrap();
-        let other = bench.runner.run(&key, &command).output().unwrap();
+        let other = bench.run(&key).unwrap();
         assert_eq!(owner.stdout, other.stdout, "{key}: {}; {}", said(&owner), said(&other));
         assert_eq!(bench.outside.count(&key).unwrap(), 1);
     }

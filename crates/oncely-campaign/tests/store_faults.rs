@@ -4,7 +4,7 @@
 
 use std::process::{Child, Output};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use oncely_campaign::Checked;
 use oncely_campaign::bench::{Bench, said};
@@ -77,33 +77,11 @@ impl Tapped {
         Ok(Self { bench, tap, direct, _server: server })
     }
 
-    fn await_state(&self, key: &str, state: &str) -> Checked<()> {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while self.direct.states()?.get(key).map(String::as_str) != Some(state) {
-            if Instant::now() > deadline {
-                return Err(format!("{key} is still not {state}").into());
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
-    }
-
-    /// Starts a slow run and returns when its claim is written.
-    fn start_slow(&self, key: &str) -> Checked<Child> {
-        let child = self.bench.line(key, 700).spawn()?;
-        self.await_state(key, "running")?;
+    /// Starts a run and returns when its effect has taken place; its end waits for a sign.
+    fn start_held(&self, key: &str) -> Checked<Child> {
+        let child = self.bench.held(key).spawn()?;
+        self.bench.await_effect(key)?;
         Ok(child)
-    }
-
-    fn await_effect(&self, key: &str) -> Checked<()> {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while self.bench.outside.count(key)? == 0 {
-            if Instant::now() > deadline {
-                return Err(format!("{key} has no effect").into());
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
     }
 }
 
@@ -127,11 +105,11 @@ fn a_server_that_is_away_runs_nothing(server: fn() -> Checked<Server>) -> Checke
 fn a_server_that_is_away_after_the_claim_gets_the_end_later(server: fn() -> Checked<Server>) -> Checked<()> {
     let tapped = Tapped::on(server)?;
     for (key, away) in [("cut", Tap::cut as fn(&Tap)), ("parted", Tap::black_hole)] {
-        let child = tapped.start_slow(key)?;
+        let child = tapped.start_held(key)?;
         away(&tapped.tap);
-        tapped.await_effect(key)?;
-        // The effect has 700 ms to its end, so that the end meets no server for a while.
-        thread::sleep(Duration::from_millis(1_500));
+        tapped.bench.release(key)?;
+        // The end meets no server for a while. Were it shorter or longer, nothing that is asserted would change.
+        thread::sleep(Duration::from_millis(1_000));
         tapped.tap.pass();
         let output = child.wait_with_output()?;
         assert_eq!(output.status.code(), Some(0), "{key}: {}", said(&output));
@@ -146,11 +124,11 @@ fn a_runner_that_is_killed_while_its_server_is_away_leaves_a_doubt(
     server: fn() -> Checked<Server>,
 ) -> Checked<()> {
     let tapped = Tapped::on(server)?;
-    let mut child = tapped.start_slow("orphan")?;
+    let mut child = tapped.start_held("orphan")?;
     tapped.tap.cut();
-    tapped.await_effect("orphan")?;
     child.kill()?;
     child.wait()?;
+    tapped.bench.release("orphan")?;
     tapped.bench.outside.settle()?;
     tapped.tap.pass();
     let output = tapped.bench.run("orphan")?;
@@ -211,7 +189,7 @@ fn a_storm_of_clients_runs_each_key_once(server: fn() -> Checked<Server>) -> Che
     for round in 0..40 {
         let children = waiting
             .iter()
-            .map(|key| Ok((key.clone(), tapped.bench.line(key, 0).spawn()?)))
+            .map(|key| Ok((key.clone(), tapped.bench.line(key).spawn()?)))
             .collect::<Checked<Vec<_>>>()?;
         waiting.clear();
         for (key, child) in children {
@@ -239,29 +217,20 @@ fn a_client_whose_clock_is_a_day_off_replays_and_takes_nothing_over(
 ) -> Checked<()> {
     let tapped = Tapped::on(server)?;
     let first = tapped.bench.succeeds("done")?;
-    let slow = line_at(DAY, &tapped.bench.line("slow", 1_500)).spawn()?;
-    tapped.await_state("slow", "running")?;
+    let held = line_at(DAY, &tapped.bench.held("held")).spawn()?;
+    tapped.bench.await_effect("held")?;
     for days in [-1, 1] {
-        let again = line_at(days * DAY, &tapped.bench.line("done", 0)).output()?;
+        let again = line_at(days * DAY, &tapped.bench.line("done")).output()?;
         assert_eq!(again.stdout, first, "{days} days: {}", said(&again));
-        let line = tapped.bench.runner.run_with(
-            &["--wait", "10ms"],
-            "slow",
-            &effect_of(&tapped, "slow").each_ref().map(String::as_str),
-        );
+        let line = tapped.bench.line_with(&["--wait", "10ms"], "held");
         let other: Output = line_at(days * DAY, &line).output()?;
         assert_eq!(other.status.code(), Some(15), "{days} days: {}", said(&other));
     }
-    let slow = slow.wait_with_output()?;
-    assert!(slow.status.success(), "{}", said(&slow));
-    assert_eq!((tapped.bench.outside.count("done")?, tapped.bench.outside.count("slow")?), (1, 1));
+    tapped.bench.release("held")?;
+    let held = held.wait_with_output()?;
+    assert!(held.status.success(), "{}", said(&held));
+    assert_eq!((tapped.bench.outside.count("done")?, tapped.bench.outside.count("held")?), (1, 1));
     Ok(())
-}
-
-fn effect_of(tapped: &Tapped, key: &str) -> [String; 5] {
-    let (effect, socket) = (&tapped.bench.programs.effect, tapped.bench.outside.socket());
-    let words = [&effect.to_string_lossy(), &socket.to_string_lossy(), key, "succeeds", "1500"];
-    words.map(str::to_owned)
 }
 
 /// The server's disk is full, between claim and end and before a claim.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
+use oncely_campaign::failovers::{self, Cluster, Demand, PostgresPair, Restarted, Service, Wait};
 use oncely_campaign::ledger::Runner;
 use oncely_campaign::outside::Outside;
 use oncely_campaign::programs::Programs;
@@ -13,18 +14,21 @@ use oncely_campaign::{Checked, cuts, kills, mcp_kills};
 /// Kills per ledger: then its keys are judged and a new one is begun.
 const ROUND: u64 = 2_000;
 
-/// Kills real oncely processes, or cuts their power, at random moments, and counts their effects from outside.
+/// Calls at a time of each process, for failovers.
+const CALLERS: u64 = 6;
+
+/// Kills real oncely processes, cuts their power, or takes their servers away, at random moments, and counts their effects from outside.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// What to do to them
     campaign: Kind,
-    /// How many kills must land, or how many cuts to make
+    /// How many kills must land, or how many cuts, failovers or restarts to make
     #[arg(long, default_value_t = 2_000)]
     count: u64,
     /// What the random moments follow from
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Processes at a time, for kills
+    /// Processes at a time
     #[arg(long, default_value_t = 6)]
     workers: u64,
 }
@@ -37,6 +41,18 @@ enum Kind {
     McpKills,
     /// Power cuts on a loop-mounted disk (needs root)
     Cuts,
+    /// kill -9 of a PostgreSQL primary whose synchronous standby takes over
+    PostgresFailovers,
+    /// The same with a standby that is not waited for: this loses
+    PostgresAsyncFailovers,
+    /// kill -9 of the primaries of a Redis Cluster, with WAIT 1
+    RedisFailovers,
+    /// The same without WAIT: this loses
+    RedisAsyncFailovers,
+    /// A PostgreSQL server that is stopped or killed, and started again
+    PostgresRestarts,
+    /// A Redis server that is stopped or killed, and started again
+    RedisRestarts,
 }
 
 fn main() -> Checked<ExitCode> {
@@ -47,6 +63,7 @@ fn main() -> Checked<ExitCode> {
         Kind::Kills => kill(&programs, &arguments)?,
         Kind::McpKills => kill_mcp(&programs, &arguments)?,
         Kind::Cuts => cut(&programs, &arguments)?,
+        kind => fail_over(&programs, &arguments, &mut *service(kind)?)?,
     };
     println!("seconds: {:.0}", started.elapsed().as_secs_f64());
     println!("broken promises: {}", broken.len());
@@ -116,5 +133,33 @@ fn cut(programs: &Programs, arguments: &Arguments) -> Checked<Vec<String>> {
     );
     println!("acknowledged claims: {}, acknowledged ends: {}", report.claims, report.ends);
     println!("lost: {}", report.lost);
+    Ok(report.broken)
+}
+
+fn service(kind: Kind) -> Checked<Box<dyn Service>> {
+    Ok(match kind {
+        Kind::PostgresFailovers => Box::new(PostgresPair::start(Demand::Synchronous)?),
+        Kind::PostgresAsyncFailovers => Box::new(PostgresPair::start(Demand::Asynchronous)?),
+        Kind::RedisFailovers => Box::new(Cluster::start(Wait::One)?),
+        Kind::RedisAsyncFailovers => Box::new(Cluster::start(Wait::None)?),
+        Kind::PostgresRestarts => Box::new(Restarted::postgres()?),
+        Kind::RedisRestarts => Box::new(Restarted::redis()?),
+        Kind::Kills | Kind::McpKills | Kind::Cuts => return Err("it needs no server".into()),
+    })
+}
+
+fn fail_over(programs: &Programs, arguments: &Arguments, service: &mut dyn Service) -> Checked<Vec<String>> {
+    let directory = tempfile::tempdir()?;
+    let outside = Outside::start(programs, directory.path())?;
+    let plan = failovers::Plan {
+        failovers: arguments.count,
+        seed: arguments.seed,
+        workers: arguments.workers,
+        callers: CALLERS,
+    };
+    let report = failovers::run(programs, service, &outside, plan, |failover, answers| {
+        println!("failover {failover} after {answers} answers");
+    })?;
+    println!("seed {}: {report:#?}", arguments.seed);
     Ok(report.broken)
 }

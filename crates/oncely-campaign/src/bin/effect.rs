@@ -1,5 +1,5 @@
-//! The command that is run under oncely: `effect SOCKET KEY MODE [PAUSE_MS]`. It reports one effect and prints the
-//! receipt, or ends in one of the other ways a command can.
+//! The command that is run under oncely: `effect SOCKET KEY MODE`. It reports one effect and prints the receipt, or ends in
+//! one of the other ways a command can. With `EFFECT_UNTIL` in its environment it ends only when that file is there.
 #![allow(clippy::print_stdout, reason = "its output is what is replayed")]
 
 use std::path::Path;
@@ -11,10 +11,9 @@ use oncely_campaign::{Checked, outside};
 
 fn main() -> Checked<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [socket, key, mode, rest @ ..] = arguments.as_slice() else {
-        return Err("usage: effect SOCKET KEY MODE [PAUSE_MS]".into());
+    let [socket, key, mode] = arguments.as_slice() else {
+        return Err("usage: effect SOCKET KEY MODE".into());
     };
-    let pause = Duration::from_millis(rest.first().map_or(Ok(0), |ms| ms.parse())?);
     let socket = Path::new(socket);
     let first = std::env::var_os("ONCELY_ATTEMPT").is_none_or(|attempt| attempt == "1");
     match mode.as_str() {
@@ -23,9 +22,12 @@ fn main() -> Checked<ExitCode> {
         "fails-before" => return Ok(ExitCode::from(1)),
         _ => {}
     }
-    sleep(pause);
     let receipt = outside::report(socket, key)?;
-    sleep(pause);
+    if let Some(file) = std::env::var_os("EFFECT_UNTIL") {
+        while !Path::new(&file).exists() {
+            sleep(Duration::from_millis(5));
+        }
+    }
     if mode == "fails-after" {
         return Ok(ExitCode::from(1));
     }

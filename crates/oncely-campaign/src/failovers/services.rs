@@ -52,8 +52,9 @@ impl Service for PostgresPair {
     }
 
     fn fail(&mut self, rng: &mut Rng) -> Checked<()> {
-        // The standby stands still for a moment, as one that lags behind.
+        // The standby stands still and its link is gone, so that nothing of what follows is even on its way to it.
         self.standby.pause();
+        self.primary.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")?;
         thread::sleep(Duration::from_millis(rng.below(LAG_MS_MAX)));
         self.primary.kill()?;
         self.standby.resume();
@@ -103,12 +104,16 @@ impl Service for Cluster {
         let primaries = self.cluster.primaries()?;
         let replicas: Vec<usize> =
             (0..self.cluster.size()).filter(|node| !primaries.contains(node)).collect();
-        // All replicas stand still for a moment, as ones that lag behind.
+        // The replicas stand still and their links are gone, so that nothing of what follows is even on its way to them.
         for replica in &replicas {
             self.cluster.node(*replica).pause();
         }
+        for primary in &primaries {
+            self.cluster.node(*primary).cli(&["CLIENT", "KILL", "TYPE", "replica"])?;
+        }
         thread::sleep(Duration::from_millis(rng.below(LAG_MS_MAX)));
-        let killed = self.cluster.kill_primary(rng.below(3) as usize)?;
+        let killed = *rng.pick(&primaries).ok_or("no primary lives")?;
+        self.cluster.node(killed).kill()?;
         for replica in &replicas {
             self.cluster.node(*replica).resume();
         }
