@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, IF_MATCH, IF_NONE_MATCH, RANGE,
+    ACCEPT_ENCODING, AGE, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderValue,
+    IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, PRAGMA, RANGE,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -24,18 +25,26 @@ use serde_json::Value;
 use super::forward::{self, Peer, Way, Wish};
 use super::upstream::{Reuse, Upstream};
 
-/// What of a request speaks of its own body or of its own time, and has no place in a question about it.
-const NOT_ASKED: [HeaderName; 10] = [
+/// What of a request speaks of its own body, its own time or another method, and has no place in a question about it.
+const NOT_ASKED: [HeaderName; 18] = [
     ACCEPT_ENCODING,
+    CACHE_CONTROL,
     CONTENT_ENCODING,
     CONTENT_LENGTH,
     CONTENT_TYPE,
     EXPECT,
     IF_MATCH,
     IF_NONE_MATCH,
+    IF_MODIFIED_SINCE,
+    IF_UNMODIFIED_SINCE,
+    IF_RANGE,
+    PRAGMA,
     RANGE,
     IDEMPOTENCY_KEY,
     IDEMPOTENCY_DRY_RUN,
+    HeaderName::from_static("x-http-method-override"),
+    HeaderName::from_static("x-http-method"),
+    HeaderName::from_static("x-method-override"),
 ];
 
 /// How a service is asked.
@@ -133,11 +142,17 @@ impl Template {
                     path.extend(form_urlencoded::byte_serialize(key.as_bytes()).map(spaces));
                 }
                 Piece::Field(pointer) => {
-                    let text = field(body, pointer)
-                        .ok_or_else(|| format!("the request's body has no text or number at {pointer}"))?;
+                    let text = field(body, pointer).ok_or_else(|| {
+                        format!("the request's body has no text or whole number at {pointer}")
+                    })?;
                     path.extend(form_urlencoded::byte_serialize(text.as_bytes()).map(spaces));
                 }
             }
+        }
+        // Services resolve these, and would be asked about something else.
+        let only_path = path.split('?').next().unwrap_or_default();
+        if only_path.split('/').any(|segment| matches!(segment, "." | "..")) {
+            return Err(format!("{path:?} would lead elsewhere"));
         }
         path.parse::<PathAndQuery>().map(Uri::from).map_err(|e| format!("{path:?} is no path: {e}"))
     }
@@ -152,7 +167,8 @@ fn field(body: &[u8], pointer: &str) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
     match body.pointer(pointer)? {
         Value::String(text) if !text.is_empty() => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
+        // Only what is read exactly: a rounded number names something else, which has certainly not happened.
+        Value::Number(number) if number.is_u64() || number.is_i64() => Some(number.to_string()),
         _ => None,
     }
 }
@@ -185,6 +201,8 @@ async fn ask(
     for name in NOT_ASKED {
         parts.headers.remove(name);
     }
+    // What somebody on the way remembers is of before the doubt.
+    parts.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // The path is the service's own already.
     let way = Way { strip_prefix: String::new(), ..way.clone() };
     forward::prepare(&mut parts, upstream.address(), &way, peer.as_ref(), Wish::Plain);
@@ -200,6 +218,9 @@ impl CheckConfig {
     /// Only one clear answer decides.
     fn judge(&self, mut answer: Response<Bytes>, age: Duration) -> Found {
         let status = answer.status().as_u16();
+        if answer.headers().get(AGE).is_some_and(|age| age != "0") {
+            return Found::Unsure("the answer to the check came from a cache".to_owned());
+        }
         let happened = self.happened.fits(status, answer.body());
         let not = self.not_happened.as_ref().is_some_and(|rule| rule.fits(status, answer.body()));
         match (happened, not) {
@@ -248,6 +269,15 @@ mod tests {
         for body in ["", "{}", "{\"id\":null}", "{\"id\":{}}", "{\"id\":\"\"}"] {
             assert!(fill("/o/{/id}", None, body).is_err(), "{body}");
         }
+        // A number that cannot be read exactly names another order.
+        for number in ["98765432109876543210", "1.10", "1e3"] {
+            assert!(fill("/o/{/id}", None, &format!("{{\"id\":{number}}}")).is_err(), "{number}");
+        }
+        for elsewhere in [".", ".."] {
+            assert!(fill("/o/{key}", Some(elsewhere), "").is_err(), "{elsewhere}");
+            assert!(fill("/o/{key}/x", Some(elsewhere), "").is_err(), "{elsewhere}");
+        }
+        assert_eq!(fill("/o?key={key}", Some(".."), "").unwrap(), "/o?key=..");
         for bad in ["", "orders/{key}", "/orders", "/o/{key", "/o/{id}", "/o/{}", "http://elsewhere/{key}"] {
             assert!(Template::parse(bad).is_err(), "{bad}");
         }
@@ -284,5 +314,8 @@ mod tests {
         ] {
             assert_eq!(judged(status, body, 1_000), "unsure", "{status} {body}");
         }
+        let remembered = Response::builder().header("Age", "3").body(Bytes::from_static(b"{\"orders\":[]}"));
+        let found = check.judge(remembered.unwrap(), Duration::from_secs(1_000));
+        assert!(matches!(found, Found::Unsure(why) if why.contains("cache")));
     }
 }

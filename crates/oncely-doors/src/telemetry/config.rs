@@ -47,10 +47,17 @@ struct Table {
     sample: Option<f64>,
 }
 
+/// What is wrong and where, without the line itself: it may hold what should not be there.
+fn shown(text: &str, error: &toml::de::Error) -> String {
+    let line = error.span().map(|span| text.get(..span.start).unwrap_or_default().lines().count().max(1));
+    let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+    format!("{place}{}", error.message())
+}
+
 impl OtlpSettings {
     /// Reads the table of a whole configuration; what else stands in it is for others.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let written: Written = toml::from_str(text).map_err(|error| error.to_string())?;
+        let written: Written = toml::from_str(text).map_err(|error| shown(text, &error))?;
         let mut settings = Self::default();
         let Some(table) = written.otlp else { return Ok(settings) };
         let place = |field: &str, message: String| format!("otlp.{field}: {message}");
@@ -122,6 +129,7 @@ mod tests {
         ] {
             let error = OtlpSettings::parse(text).unwrap_err();
             assert!(error.contains(part), "{error}");
+            assert!(!error.contains("a=b"), "a line of the file may hold a secret: {error}");
         }
     }
 

@@ -74,20 +74,28 @@ impl Exporter {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stop = pin!(stop);
         loop {
+            let work = async {
+                tokio::select! {
+                    biased;
+                    _ = ticks.tick() => {
+                        self.send_spans().await;
+                        self.send_metrics().await;
+                    }
+                    // Only while there is room: what does not fit waits in the queue, and is dropped there. Once nobody
+                    // can send any more, this branch stays away.
+                    Some(ended) = self.waiting.recv(), if self.pending.len() < QUEUE_MAX => {
+                        self.pending.push_back(ended.0);
+                        if self.pending.len().is_multiple_of(BATCH_MAX) {
+                            self.send_spans().await;
+                        }
+                    }
+                }
+            };
+            // A collector that is slow does not hold up the end. What was being sent then is pending still.
             tokio::select! {
                 biased;
                 () = &mut stop => break,
-                _ = ticks.tick() => {
-                    self.send_spans().await;
-                    self.send_metrics().await;
-                }
-                // Only while there is room: what does not fit waits in the queue, and is dropped there.
-                span = self.waiting.recv(), if self.pending.len() < QUEUE_MAX => {
-                    self.pending.extend(span.map(|ended| ended.0));
-                    if self.pending.len().is_multiple_of(BATCH_MAX) {
-                        self.send_spans().await;
-                    }
-                }
+                () = work => {}
             }
         }
         let last = async {

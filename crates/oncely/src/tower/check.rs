@@ -82,9 +82,10 @@ fn finding(settings: &Settings, found: Found) -> Finding {
     }
 }
 
-/// For how long a record has been in doubt, by the ledger's clock.
+/// For how long a record has been in doubt, by the ledger's clock, as far as that is known to have run without a gap.
 async fn age_of(oncely: &Oncely, intent: IntentId) -> Option<Duration> {
     let stored = oncely.store().load(intent).await.ok()??;
     let doubted = matches!(stored.record.body.state, State::InDoubt { .. });
-    doubted.then(|| Duration::from_millis(stored.now.0.saturating_sub(stored.record.changed_at.0)))
+    let since = stored.record.changed_at.max(oncely.store().steady_since());
+    doubted.then(|| Duration::from_millis(stored.now.since(since)))
 }

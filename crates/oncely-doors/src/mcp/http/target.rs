@@ -71,8 +71,14 @@ impl Target {
         Ok(Self { client, uri, headers: said })
     }
 
-    /// The same server, asked with a query of a client besides that of its address.
+    /// The same server, asked with a query of a client besides that of its address, which the client cannot change.
     pub(super) fn with_query(&self, query: &str) -> Result<Self, String> {
+        let name = |pair: &str| pair.split('=').next().unwrap_or_default().to_owned();
+        let own: Vec<&str> = self.uri.query().unwrap_or_default().split('&').collect();
+        let taken = |pair: &&str| !own.contains(pair) && own.iter().any(|there| name(there) == name(pair));
+        if let Some(pair) = query.split('&').find(|pair| !pair.is_empty() && taken(pair)) {
+            return Err(format!("the parameter {:?} is set by the proxy's own address", name(pair)));
+        }
         let query = match self.uri.query() {
             Some(own) if own == query => own.to_owned(),
             Some(own) => format!("{own}&{query}"),
@@ -179,5 +185,7 @@ mod tests {
         assert_eq!(asked("http://h/mcp", "a=1"), "/mcp?a=1");
         assert_eq!(asked("http://h/mcp?key=k", "a=1"), "/mcp?key=k&a=1");
         assert_eq!(asked("http://h/mcp?key=k", "key=k"), "/mcp?key=k");
+        let own = Target::new("http://h/mcp?project=a&key=k", &[]).unwrap();
+        assert!(own.with_query("x=1&project=b").is_err_and(|why| why.contains("project")));
     }
 }

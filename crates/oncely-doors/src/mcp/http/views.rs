@@ -1,13 +1,12 @@
 //! Servers as different callers see them. What a server lists, and what its tools then do, may depend on who asks and on
-//! the query of the address; what was learnt for one caller is never believed of another.
+//! the query of the address; what was learnt for one caller is never believed of another. A query chooses what is seen,
+//! but is no part of who the caller is: it may carry a key that is renewed, and a call in doubt must not run again then.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper::StatusCode;
 use hyper::http::request::Parts;
-use oncely_core::Digest;
-use oncely_core::name::hex;
 
 use super::body::Refusal;
 use super::front::Tenant;
@@ -30,7 +29,7 @@ pub(super) struct Views {
     /// As a caller sees it who says nothing of itself.
     pub(super) plain: Arc<View>,
     tenant: Tenant,
-    others: Mutex<HashMap<String, Arc<View>>>,
+    others: Mutex<HashMap<(Option<String>, Option<String>), Arc<View>>>,
 }
 
 impl Views {
@@ -42,29 +41,25 @@ impl Views {
     /// The server as whoever sent this request sees it.
     pub(super) fn of(&self, request: &Parts) -> Result<Arc<View>, Refusal> {
         let query = request.uri.query().filter(|query| !query.is_empty());
-        let principal = match (self.tenant.principal(&request.headers), query) {
-            (None, None) => return Ok(self.plain.clone()),
-            (Some(caller), None) => caller,
-            // Another query may mean another project of the same account.
-            (caller, Some(query)) => {
-                let said = format!("{}\n{query}", caller.unwrap_or_default());
-                hex(&Digest::of(said.as_bytes()).0)[..16].to_owned()
-            }
-        };
+        let principal = self.tenant.principal(&request.headers);
+        if principal.is_none() && query.is_none() {
+            return Ok(self.plain.clone());
+        }
+        let seen_by = (principal.clone(), query.map(str::to_owned));
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(there) = others.get(&principal) {
+        if let Some(there) = others.get(&seen_by) {
             return Ok(there.clone());
         }
-        let view = Arc::new(self.make(&principal, query)?);
+        let view = Arc::new(self.make(principal, query)?);
         if others.len() >= VIEWS_MAX {
             // Those who are under way keep theirs.
             others.clear();
         }
-        others.insert(principal, view.clone());
+        others.insert(seen_by, view.clone());
         Ok(view)
     }
 
-    fn make(&self, principal: &str, query: Option<&str>) -> Result<View, Refusal> {
+    fn make(&self, principal: Option<String>, query: Option<&str>) -> Result<View, Refusal> {
         let target = match query {
             Some(query) => self.plain.target.with_query(query),
             None => Ok(self.plain.target.clone()),
@@ -74,6 +69,6 @@ impl Views {
         let guard = self.plain.guard.for_others();
         let guard = guard
             .map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no random numbers; nothing ran"))?;
-        Ok(View { guard: Arc::new(guard), target, principal: Some(principal.to_owned()) })
+        Ok(View { guard: Arc::new(guard), target, principal })
     }
 }
