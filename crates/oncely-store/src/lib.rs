@@ -80,9 +80,45 @@ fn unknown(address: &str) -> StoreError {
     )
 }
 
+/// An address as it may be shown: without settings and without the password, however badly it is written.
+pub fn without_secrets(address: &str) -> String {
+    let plain = address.split_once('?').map_or(address, |(plain, _)| plain);
+    let Some((scheme, rest)) = plain.split_once("://") else { return plain.to_owned() };
+    match rest.rsplit_once('@') {
+        Some((login, server)) => {
+            let user = login.split(':').next().unwrap_or_default();
+            format!("{scheme}://{user}@{server}")
+        }
+        // What looks like a server may be the beginning of a password that holds a question mark.
+        None if address.contains('@') => format!("{scheme}://…"),
+        None => plain.to_owned(),
+    }
+}
+
 /// The part before the colon, if it looks like a scheme and not like a path.
 fn scheme(address: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = address.split_once(':')?;
     let named = !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-".contains(&b));
     named.then_some((scheme, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_secrets;
+
+    #[test]
+    fn an_address_is_shown_without_its_password() {
+        for (address, shown) in [
+            ("ledger.db?cache=0", "ledger.db"),
+            ("sqlite:/a/b.db", "sqlite:/a/b.db"),
+            ("postgres://app:s3cret@db:5432/shop?pool=3", "postgres://app@db:5432/shop"),
+            ("postgres://app:a@b/s3cret@db/shop", "postgres://app@db/shop"),
+            ("postgres://app:s3cret?x@db/shop", "postgres://…"),
+            ("postgres://db/shop?listen=postgres://u:s3cret@h/d", "postgres://…"),
+            ("redis://:s3cret@h:6379", "redis://@h:6379"),
+            ("redis://h:6379", "redis://h:6379"),
+        ] {
+            assert_eq!(without_secrets(address), shown);
+        }
+    }
 }

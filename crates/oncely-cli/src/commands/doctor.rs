@@ -70,7 +70,7 @@ async fn examine(context: &Context, report: &mut Report) {
             report.add("policy", Health::Ok, "no policy file: every tool has the careful defaults".to_owned())
         }
     }
-    let from = format!("{} (from {})", shown(&context.store_url), context.store_from);
+    let from = format!("{} (from {})", oncely_store::without_secrets(&context.store_url), context.store_from);
     report.add("ledger", Health::Ok, from);
     if let Some(file) = file_of(&context.store_url) {
         if !file.path.exists() {
@@ -87,11 +87,6 @@ async fn examine(context: &Context, report: &mut Report) {
             report.add("open", Health::Fail, message);
         }
     }
-}
-
-/// An address without its settings, which may one day hold what should not be printed.
-fn shown(url: &str) -> &str {
-    url.split_once('?').map_or(url, |(address, _)| address)
 }
 
 /// The file of a ledger that is one; what is wrong with any other address, opening it says.
