@@ -1,11 +1,10 @@
--- Adds events to the log: ARGV from `first` on, before which the log's bound and unit stand. The place of the last is the
--- version: it grows with the server's clock and never restarts. Without events a place is taken and given back.
+-- Adds events to the log: `count` of ARGV from `first` on. The place of the last is the version: it grows with the server's
+-- clock and never restarts. Without events a place is taken and given back.
 -- Unit `us` counts microseconds, so that what was written to several shards one after the other stays in order.
-local function stamp(log, argv, first)
-  local unit, bound, trail, id = argv[first - 1], argv[first - 2], '', nil
-  local none = #argv < first
-  for i = first, none and first or #argv do
-    local entry = argv[i] or ''
+local function stamp(log, bound, unit, first, count)
+  local trail, id = '', nil
+  for i = first, first + math.max(count, 1) - 1 do
+    local entry = count > 0 and ARGV[i] or ''
     id = nil
     if unit == 'us' then
       local now = redis.call('TIME')
@@ -18,7 +17,7 @@ local function stamp(log, argv, first)
     end
     trail = trail == '' and id or trail .. ',' .. id
   end
-  if none then
+  if count == 0 then
     redis.call('XDEL', log, id)
     trail = ''
   end
