@@ -333,3 +333,7 @@ fn settle(
     request.answer(answer);
     Keep::Yes
 }
+
+// A call's entry in the log has a place for each record, or for each part of its events if there are more of them.
+const _: () =
+    assert!((TOGETHER_MAX * super::EVENTS_MAX.div_ceil(32)) as u64 <= super::value::ENTRY_PLACES_MAX);
