@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::Shared;
 use super::clocks::Leapt;
 use super::errors::{damaged, odd};
-use super::link::Answer;
+use super::link::{Answer, Asks, Part};
 use super::resp::{Value, command, encode};
 use super::scripts::Script;
 use super::value::{
@@ -47,8 +47,12 @@ impl Asked {
 impl Shared {
     /// Hands in commands that only read.
     pub(crate) fn ask(&self, shard: u16, commands: &[Vec<u8>]) -> Asked {
-        let answer = self.router.submit(shard, commands.concat(), commands.len(), false);
-        Asked { shard, writes: false, answer }
+        Asked { shard, writes: false, answer: self.router.ask(shard, commands) }
+    }
+
+    /// Hands in one record's part of a script, which may go together with others.
+    fn run_part(&self, shard: u16, part: Part) -> Asked {
+        Asked { shard, writes: true, answer: self.router.submit(shard, Asks::Part(part), true) }
     }
 
     /// Hands in a script that writes.
@@ -61,32 +65,26 @@ impl Shared {
         let bytes = parts.iter().map(|part| part.len() + 16).sum();
         let mut encoded = Vec::with_capacity(bytes);
         encode(&mut encoded, &parts);
-        Asked { shard, writes: true, answer: self.router.submit(shard, encoded, 1, true) }
+        let asks = Asks::Plain { bytes: encoded, replies: 1 };
+        Asked { shard, writes: true, answer: self.router.submit(shard, asks, true) }
     }
 
     pub(crate) fn ask_create(&self, intent: &IntentId, draft: &Draft, events: &[Event]) -> Asked {
-        let (keys, shard) = (&self.keys, self.keys.shard(intent));
         let Filed { due, from, keep } = filed(draft);
         let (body, entries) = (pack(intent, draft), pack_entries(events));
-        let mut arguments: Vec<&[u8]> = vec![
-            &intent.0,
+        let count = entries.len().to_string();
+        let mut arguments: Vec<&[u8]> = Vec::with_capacity(6 + entries.len());
+        arguments.extend([
+            &intent.0[..],
             &body,
             due.as_bytes(),
             from.as_bytes(),
             keep.as_bytes(),
-            self.ledger.as_bytes(),
-            self.log_bound.as_bytes(),
-            self.log_unit,
-        ];
+            count.as_bytes(),
+        ]);
         arguments.extend(entries.iter().map(Vec::as_slice));
-        let names = [
-            &keys.record(intent)[..],
-            &keys.log(shard),
-            &keys.order(shard),
-            &keys.due(shard),
-            &keys.head(shard),
-        ];
-        self.run(shard, Script::Create, &names, &arguments)
+        let part = Part::new(Script::Create, &[&self.keys.record(intent)], &arguments);
+        self.run_part(self.keys.shard(intent), part)
     }
 
     pub(crate) async fn created(
@@ -118,7 +116,6 @@ impl Shared {
         change: &Change,
         events: &[Event],
     ) -> Asked {
-        let (keys, shard) = (&self.keys, self.keys.shard(intent));
         let (body, filed, tell) = match change {
             Change::Put(draft) => {
                 // A heartbeat changes nothing that anybody waits for.
@@ -128,29 +125,15 @@ impl Shared {
             Change::Remove => (Vec::new(), Filed::never(), true),
         };
         let (version, entries) = (version_line(expected), pack_entries(events));
-        // What is removed without a word about it (a purge) leaves no trace.
-        let remember = if events.is_empty() { String::new() } else { AUDIT_FOR_MS.to_string() };
-        let mut arguments: Vec<&[u8]> = vec![
-            &intent.0,
-            version.as_bytes(),
-            &body,
-            filed.due.as_bytes(),
-            filed.from.as_bytes(),
-            filed.keep.as_bytes(),
-            if tell { self.router.publisher().as_bytes() } else { b"" },
-            remember.as_bytes(),
-            self.log_bound.as_bytes(),
-            self.log_unit,
-        ];
+        let count = entries.len().to_string();
+        let mut arguments: Vec<&[u8]> = Vec::with_capacity(8 + entries.len());
+        arguments.extend([&intent.0[..], version.as_bytes(), &body]);
+        arguments.extend([filed.due.as_bytes(), filed.from.as_bytes(), filed.keep.as_bytes()]);
+        arguments.extend([if tell { b"1".as_slice() } else { b"" }, count.as_bytes()]);
         arguments.extend(entries.iter().map(Vec::as_slice));
-        let names = [
-            &keys.record(intent)[..],
-            &keys.log(shard),
-            &keys.order(shard),
-            &keys.due(shard),
-            &keys.gone(intent),
-        ];
-        self.run(shard, Script::Replace, &names, &arguments)
+        let part =
+            Part::new(Script::Replace, &[&self.keys.record(intent), &self.keys.gone(intent)], &arguments);
+        self.run_part(self.keys.shard(intent), part)
     }
 
     pub(crate) async fn replaced(
@@ -225,7 +208,8 @@ impl Shared {
     pub(crate) fn ask_note(&self, intent: &IntentId, events: &[Event]) -> Asked {
         let (keys, shard) = (&self.keys, self.keys.shard(intent));
         let (entries, remember) = (pack_entries(events), AUDIT_FOR_MS.to_string());
-        let mut arguments: Vec<&[u8]> = vec![remember.as_bytes(), self.log_bound.as_bytes(), self.log_unit];
+        let mut arguments: Vec<&[u8]> = vec![remember.as_bytes()];
+        arguments.extend(self.router.log_terms().iter().map(Vec::as_slice));
         arguments.extend(entries.iter().map(Vec::as_slice));
         let names = [&keys.record(intent)[..], &keys.log(shard), &keys.gone(intent)];
         self.run(shard, Script::Note, &names, &arguments)

@@ -72,7 +72,7 @@ pub(crate) async fn open(router: &Arc<Router>) -> Result<(Head, Keys), StoreErro
     let keys = Keys::new(&options.prefix, head.shards);
     if head.is_ready {
         let asked: Vec<_> = (1..head.shards)
-            .map(|shard| (shard, router.submit(shard, command(&[b"GET", &keys.head(shard)]), 1, false)))
+            .map(|shard| (shard, router.ask(shard, &[command(&[b"GET", &keys.head(shard)])])))
             .collect();
         for (shard, asked) in asked {
             let there = answer(asked).await?.text().map(Head::parse).transpose()?;
@@ -94,7 +94,7 @@ pub(crate) async fn open(router: &Arc<Router>) -> Result<(Head, Keys), StoreErro
     }
     head.is_ready = true;
     let text = head.text();
-    let done = router.submit(0, command(&[b"SET", &first, text.as_bytes()]), 1, false);
+    let done = router.ask(0, &[command(&[b"SET", &first, text.as_bytes()])]);
     answer(done).await?;
     Ok((head, keys))
 }
@@ -104,9 +104,8 @@ async fn propose(router: &Arc<Router>, first: &[u8]) -> Result<Head, StoreError>
     let options = &router.dialer.options;
     // Records without a first head are a ledger that has lost it: making a new one would forget what they know.
     let all = Keys::new(&options.prefix, SHARDS_MAX);
-    let asked: Vec<_> = (1..SHARDS_MAX)
-        .map(|shard| router.submit(shard, command(&[b"GET", &all.head(shard)]), 1, false))
-        .collect();
+    let asked: Vec<_> =
+        (1..SHARDS_MAX).map(|shard| router.ask(shard, &[command(&[b"GET", &all.head(shard)])])).collect();
     for head in asked {
         if answer(head).await? != Value::Nil {
             return Err(lost(&options.describe(), 0));
@@ -163,12 +162,12 @@ fn lost(server: &str, shard: u16) -> StoreError {
 }
 
 async fn get(router: &Arc<Router>, shard: u16, key: &[u8]) -> Result<Option<String>, StoreError> {
-    let reply = answer(router.submit(shard, command(&[b"GET", key]), 1, false)).await?;
+    let reply = answer(router.ask(shard, &[command(&[b"GET", key])])).await?;
     Ok(reply.text().map(str::to_owned))
 }
 
 async fn set_if_none(router: &Arc<Router>, shard: u16, key: &[u8], text: &str) -> Result<(), StoreError> {
-    let done = router.submit(shard, command(&[b"SET", key, text.as_bytes(), b"NX"]), 1, false);
+    let done = router.ask(shard, &[command(&[b"SET", key, text.as_bytes(), b"NX"])]);
     answer(done).await.map(drop)
 }
 

@@ -12,7 +12,9 @@ use super::Shared;
 use super::errors::{damaged, odd};
 use super::merge::{Merge, Piece, Source, Toward};
 use super::resp::{Value, command};
-use super::value::{SEQUENCE_BITS, TRAIL_MAX, place, read_trail, read_version, version_text};
+use super::value::{
+    ENTRY_PLACES_MAX, PLACE_BITS, SEQUENCE_BITS, TRAIL_MAX, place, read_trail, read_version, version_text,
+};
 use crate::codec::unpack_events;
 
 /// How long, and how often, a page waits for clocks that are behind.
@@ -87,7 +89,7 @@ impl Shared {
             return Ok(found);
         }
         for reply in self.ask(shard, &commands).replies().await? {
-            for packed in read_entries(self, &reply)? {
+            for packed in read_entries(self, &reply)?.into_iter().flat_map(|(_, packed)| packed) {
                 found.extend(self.unpack(shard, packed, query)?);
             }
         }
@@ -103,7 +105,7 @@ impl Shared {
     ) -> Result<Vec<LoggedEvent>, StoreError> {
         let toward = if query.newest { Toward::Oldest } else { Toward::Newest };
         let source = Entries { toward };
-        let mut merge = Merge::new(self, source, toward, shards, query.after);
+        let mut merge = Merge::new(self, source, toward, shards, entry_before(query.after));
         // One shard is in order by itself.
         let careful = !query.newest && query.intent.is_none() && self.keys.shards() > 1;
         let (mut found, mut pauses) = (Vec::new(), 0);
@@ -157,6 +159,13 @@ impl Shared {
     }
 }
 
+/// A place from which on no entry is missed that holds later places than this one.
+fn entry_before(after: u64) -> u64 {
+    let version = after >> PLACE_BITS;
+    let sequence = version & ((1 << SEQUENCE_BITS) - 1);
+    (version - sequence.min(ENTRY_PLACES_MAX)) << PLACE_BITS
+}
+
 /// The entries of a shard's log.
 struct Entries {
     toward: Toward,
@@ -183,24 +192,38 @@ impl Source for Entries {
         let as_of =
             seconds.zip(micros).map(|(s, us)| Millis(s.saturating_mul(1_000).saturating_add(us / 1_000)));
         let entries = read_entries(shared, range)?;
-        let last = entries.last().filter(|_| entries.len() >= most).map(|(version, _)| version.0);
+        let last = entries.last().filter(|_| entries.len() >= most).map(|(first, _)| first.0);
         let next = match self.toward {
+            // The places of an entry are its own: the next one begins after all of them.
             Toward::Newest => last.map(|last| Version(last + 1)),
             Toward::Oldest => last.and_then(|last| last.checked_sub(1)).map(Version),
         };
-        let entries = entries.into_iter().map(|packed| (packed.0, packed)).collect();
+        let in_order = |(_, mut packed): (Version, Vec<Packed>)| {
+            if self.toward == Toward::Oldest {
+                packed.reverse();
+            }
+            packed.into_iter().map(|packed| (packed.0, packed))
+        };
+        let entries = entries.into_iter().flat_map(in_order).collect();
         Ok(Piece { entries, next, as_of })
     }
 }
 
-fn read_entries(shared: &Shared, reply: &Value) -> Result<Vec<Packed>, StoreError> {
+/// Reads entries: each with its id, and with what it holds by place. A field's name counts places from the id on.
+fn read_entries(shared: &Shared, reply: &Value) -> Result<Vec<(Version, Vec<Packed>)>, StoreError> {
     let mut entries = Vec::with_capacity(reply.items().len());
     for entry in reply.items() {
         let [id, fields] = entry.items() else { return Err(odd(reply, &shared.describe)) };
         let id = id.bytes().unwrap_or_default();
-        let (version, _) = read_version(id).map_err(|damage| damaged(damage, &shared.describe))?;
-        let events = fields.items().get(1).and_then(Value::bytes).unwrap_or_default();
-        entries.push((version, events.to_vec()));
+        let (first, _) = read_version(id).map_err(|damage| damaged(damage, &shared.describe))?;
+        let mut packed = Vec::with_capacity(fields.items().len() / 2);
+        for field in fields.items().chunks_exact(2) {
+            let (Some(offset), Some(events)) = (field[0].number(), field[1].bytes()) else {
+                return Err(odd(reply, &shared.describe));
+            };
+            packed.push((Version(first.0.saturating_add(offset)), events.to_vec()));
+        }
+        entries.push((first, packed));
     }
     Ok(entries)
 }

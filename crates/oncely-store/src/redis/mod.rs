@@ -1,7 +1,7 @@
 //! The ledger on Redis or Valkey, one server or a cluster, for many machines.
 //!
 //! - [`options`], [`connect`], [`checks`], [`head`], [`inspect`]: opening, and refusing what is not safe.
-//! - [`thread`], [`router`], [`link`], [`drive`], [`resp`], [`outstanding`]: many callers, few connections, whole pipelines.
+//! - [`thread`], [`router`], [`slots`], [`link`], [`drive`], [`resp`], [`outstanding`]: many callers, few connections, whole pipelines.
 //! - [`keys`], [`value`], [`scripts`], [`calls`]: what is stored, and how it changes. [`clocks`], [`unconfirmed`]: what is
 //!   believed of time, and of what was perhaps written.
 //! - [`merge`], [`listing`], [`log`], [`upkeep`]: reading over all shards, purging, counting.
@@ -37,6 +37,7 @@ mod outstanding;
 mod resp;
 mod router;
 mod scripts;
+mod slots;
 mod subscriber;
 mod thread;
 mod unconfirmed;
@@ -95,12 +96,6 @@ struct Shared {
     router: Arc<Router>,
     runtime: Handle,
     keys: Keys,
-    /// Most entries of one shard's log.
-    log_bound: String,
-    /// What the log counts besides milliseconds: a single shard needs nothing to be in order.
-    log_unit: &'static [u8],
-    /// What stands in the head of every shard.
-    ledger: String,
     clocks: Clocks,
     unconfirmed: Unconfirmed,
     tallies: Tallies,
@@ -158,10 +153,9 @@ impl RedisStore {
 
 impl Shared {
     async fn open(options: RedisOptions, runtime: Handle) -> Result<Self, StoreError> {
-        let (describe, audit_max) = (options.describe(), options.audit_max);
+        let describe = options.describe();
         let router = Router::find(Dialer::new(options)?, runtime.clone()).await?;
         let (head, keys) = head::open(&router).await?;
-        let ledger = head.mark();
         router.set_ledger(head, keys.clone());
         let mut handle = [0_u8; 12];
         getrandom::fill(&mut handle).map_err(|e| {
@@ -170,17 +164,13 @@ impl Shared {
                 format!("the system gives no random numbers: {e}"),
             )
         })?;
-        let shards = u64::from(keys.shards());
         Ok(Self {
             opened_by: pid(),
             describe,
             watching: Watching::start(&router, keys.clone(), &runtime),
             router,
             runtime,
-            log_bound: audit_max.div_ceil(shards).to_string(),
-            log_unit: if shards == 1 { b"" } else { b"us" },
             clocks: Clocks::new(keys.shards()),
-            ledger,
             unconfirmed: Unconfirmed::default(),
             keys,
             tallies: Tallies::default(),

@@ -26,16 +26,16 @@ pub(crate) enum Script {
     Confirm,
 }
 
-const STAMP: &str = include_str!("scripts/common.lua");
+const ADD: &str = include_str!("scripts/common.lua");
 const JOIN: &str = include_str!("scripts/join.lua");
 /// Lets a script write though the memory is full: ends have to fit where claims no longer do.
 const ALLOW_OOM: &str = "#!lua flags=allow-oom\n";
 
 /// In the order of [`Script`]: what comes before it, itself, and whether it is to be run when memory is full.
 const SOURCES: [(&[&str], &str, bool); 7] = [
-    (&[STAMP], include_str!("scripts/create.lua"), false),
-    (&[STAMP, JOIN], include_str!("scripts/replace.lua"), true),
-    (&[STAMP, JOIN], include_str!("scripts/note.lua"), true),
+    (&[ADD], include_str!("scripts/create.lua"), false),
+    (&[ADD, JOIN], include_str!("scripts/replace.lua"), true),
+    (&[ADD, JOIN], include_str!("scripts/note.lua"), true),
     (&[], include_str!("scripts/due.lua"), true),
     (&[], include_str!("scripts/reindex.lua"), true),
     (&[], include_str!("scripts/tally.lua"), true),

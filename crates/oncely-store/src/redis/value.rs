@@ -1,8 +1,8 @@
 //! What the server keeps of a record, and the numbers that its places in the log are.
 //!
 //! A value is `version LF trail LF body`. The first two lines are the script's: the version is the place in the shard's
-//! log that the last write took, `milliseconds-sequence` as streams spell it, and the trail lists the places of the
-//! events that tell of the record. The body is packed here, before the version is known; so its stamps say either a time
+//! log that the last write took, `milliseconds-sequence` as streams spell it, and the trail lists the entries of the log
+//! that tell of the record. One entry may tell of several records, and takes a place for each. The body is packed here, before the version is known; so its stamps say either a time
 //! or "when this version was written".
 
 use oncely_core::{
@@ -26,6 +26,8 @@ pub(crate) const SHARD_BITS: u32 = 6;
 const EVENT_BITS: u32 = 5;
 /// Most events in one entry of the log.
 const EVENTS_PER_ENTRY: usize = 1 << EVENT_BITS;
+/// Most places that one entry of the log takes: those of all records of one call, and of all their events.
+pub(crate) const ENTRY_PLACES_MAX: u64 = 256;
 /// Most places in a trail, as the scripts keep it; with so many, older ones may be missing.
 pub(crate) const TRAIL_MAX: usize = 64;
 
