@@ -296,7 +296,8 @@ fn transact<'a>(
 ) -> Result<(BatchEnd, Vec<Result<Answer, StoreError>>), Trouble> {
     let (last, last_at) = newest(connection)?;
     let now = shared.clock.at_least(last_at).max(shared.clock.now());
-    let mut batch = Batch::new(connection, tools, last + 1, now);
+    let mut batch = Batch::new(connection, tools, last + 1, now)?;
+    let ledger = shared.address();
     let space = match requests.iter().any(Request::is_claim) {
         true => shared.files.has_free(shared.options.min_free_bytes),
         false => Ok(()),
@@ -306,7 +307,7 @@ fn transact<'a>(
         let refused = if request.is_claim() { space.clone().err() } else { None };
         let answer = match refused {
             Some(error) => Err(error),
-            None => match batch.apply(request) {
+            None => match batch.apply(request, &ledger) {
                 Ok(answer) => Ok(answer),
                 Err(fatal @ (Trouble::Sqlite(_) | Trouble::System(_))) => return Err(fatal),
                 Err(own) => Err(own.at(shared.files.path(), Wrote::No)),

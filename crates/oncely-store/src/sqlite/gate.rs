@@ -1,0 +1,41 @@
+//! The gate of a SQLite ledger: one row, read in every transaction that writes; none says that it is open.
+
+use oncely_core::{Gate, Move};
+use rusqlite::{Connection, OptionalExtension};
+
+use super::errors::Trouble;
+use super::wire::Damaged;
+
+/// Reads the gate.
+pub(crate) fn read(connection: &Connection) -> Result<Gate, Trouble> {
+    let mut statement = connection.prepare_cached("SELECT phase, id, run, other, shift_ms FROM gate")?;
+    let row = statement.query_row([], |row| {
+        let of = Move { id: row.get(1)?, run: row.get(2)?, other: row.get(3)?, shift_ms: row.get(4)? };
+        Ok((row.get::<_, i64>(0)?, of))
+    });
+    match row.optional()? {
+        None => Ok(Gate::Open),
+        Some((1, of)) => Ok(Gate::Closing(of)),
+        Some((2, of)) => Ok(Gate::Closed(of)),
+        Some((3, of)) => Ok(Gate::Filling(of)),
+        Some(_) => Err(Damaged("the gate has an unknown number").into()),
+    }
+}
+
+/// Writes the gate.
+pub(crate) fn write(connection: &Connection, gate: &Gate) -> Result<(), Trouble> {
+    let (phase, of) = match gate {
+        Gate::Open => {
+            connection.execute("DELETE FROM gate", [])?;
+            return Ok(());
+        }
+        Gate::Closing(of) => (1, of),
+        Gate::Closed(of) => (2, of),
+        Gate::Filling(of) => (3, of),
+    };
+    connection.execute(
+        "INSERT OR REPLACE INTO gate (only, phase, id, run, other, shift_ms) VALUES (1, ?1, ?2, ?3, ?4, ?5)",
+        (phase, of.id, of.run, &of.other, of.shift_ms),
+    )?;
+    Ok(())
+}
