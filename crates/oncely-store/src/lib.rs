@@ -15,6 +15,7 @@
 #![cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "parts that only a durable ledger needs"))]
 
 mod clock;
+mod codec;
 mod memory;
 mod process;
 pub mod sealed;
@@ -22,6 +23,7 @@ pub mod sealed;
 mod sqlite;
 mod tallies;
 mod watch;
+mod wire;
 
 use std::sync::Arc;
 

@@ -4,6 +4,7 @@
 //!   test of its own, so that a failing ledger names the promise that it breaks.
 //! - [`mod@reference`]: the smallest ledger that keeps every promise, to read before writing one.
 //! - [`sim`]: a world with faults for engines to run in, everything from one seed; [`auditor`]: watches it from outside.
+//! - `servers`, with the feature of that name: real servers, started and stopped by the tests that need them.
 //!
 //! ```
 //! mod reference_ledger {
@@ -18,4 +19,6 @@
 pub mod auditor;
 pub mod conformance;
 pub mod reference;
+#[cfg(all(feature = "servers", unix))]
+pub mod servers;
 pub mod sim;

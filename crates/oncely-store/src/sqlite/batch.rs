@@ -16,10 +16,10 @@ use oncely_core::{
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
-use super::codec::{count_events, extend_trail, pack_events, pack_trail, unpack_trail};
 use super::errors::Trouble;
 use super::gate;
 use super::rows::{self, DUE_FIRST, Slot, Tools, select_records};
+use crate::codec::{count_events, extend_trail, pack_events, pack_trail, unpack_trail};
 
 /// How much later the purge looks again at a record that it was told to keep.
 const LOOK_AGAIN_MS: u64 = 60_000;

@@ -5,7 +5,7 @@ use std::path::Path;
 use oncely_core::{StoreError, StoreErrorKind, Wrote};
 use rusqlite::ErrorCode;
 
-use super::wire::Damaged;
+use crate::wire::Damaged;
 
 /// What can go wrong inside the ledger, before it is known what was written.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use oncely_core::{Gate, Move};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::errors::Trouble;
-use super::wire::Damaged;
+use crate::wire::Damaged;
 
 /// Reads the gate.
 pub(crate) fn read(connection: &Connection) -> Result<Gate, Trouble> {

@@ -1,14 +1,13 @@
 //! The SQLite ledger: one file that several processes share, durable before acknowledged.
 //!
 //! - [`options`], [`files`], [`connect`], [`schema`]: opening, and refusing what is not safe.
-//! - [`writer`], [`batch`], [`rows`], [`codec`], [`wire`], [`thread`]: one thread commits what many callers ask for.
+//! - [`writer`], [`batch`], [`rows`], [`thread`]: one thread commits what many callers ask for.
 //! - [`turnstile`]: how processes take turns. [`checkpoint`]: how the log is kept short. [`gate`], [`moving`]: how it moves.
 //! - [`read`], [`cache`], [`elsewhere`]: reading, beside the writer.
 
 mod batch;
 mod cache;
 mod checkpoint;
-mod codec;
 mod connect;
 mod elsewhere;
 mod errors;
@@ -21,7 +20,6 @@ mod rows;
 mod schema;
 mod thread;
 mod turnstile;
-mod wire;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use oncely_core::{Event, Gate, Import, LoggedEvent, Millis, Record, Tally, Version};
 
 use super::batch::Batch;
-use super::codec::{extend_trail, pack_events};
 use super::errors::Trouble;
 use super::{gate, rows};
+use crate::codec::{extend_trail, pack_events};
 
 impl Batch<'_> {
     pub(super) fn turn_gate(&mut self, from: &Gate, to: Gate) -> Result<Gate, Trouble> {

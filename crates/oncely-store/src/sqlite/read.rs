@@ -12,12 +12,12 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 
 use super::batch::read_forgotten;
-use super::codec::{batch_of, derived_digest, unpack_events, unpack_trail};
 use super::connect::{Use, open_again};
 use super::errors::Trouble;
 use super::files::Files;
 use super::rows::{self, DUE_IN_DOUBT, DUE_RUNNING, select_records, state_number};
-use super::wire::Damaged;
+use crate::codec::{batch_of, derived_digest, unpack_events, unpack_trail};
+use crate::wire::Damaged;
 
 /// Most connections kept open for readers; more are opened when needed and closed after.
 const IDLE_MAX: usize = 8;

@@ -8,9 +8,9 @@ use oncely_core::{
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql};
 
-use super::codec::{Columns, derived_digest, kept, pack_body, unpack_record};
 use super::errors::Trouble;
-use super::wire::Damaged;
+use crate::codec::{Columns, derived_digest, kept, pack_body, unpack_record};
+use crate::wire::Damaged;
 
 /// A running record's place in the index of what is due: it never is.
 pub(crate) const DUE_RUNNING: i64 = 0;

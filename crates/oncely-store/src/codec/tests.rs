@@ -13,9 +13,9 @@ use super::{
     Columns, extend_trail, kept, pack_body, pack_events, pack_trail, unpack_events, unpack_record,
     unpack_trail,
 };
-use crate::sqlite::wire::Damaged;
+use crate::wire::Damaged;
 
-const GOLDEN: &str = include_str!("../../../tests/golden/codec.txt");
+const GOLDEN: &str = include_str!("../../tests/golden/codec.txt");
 
 fn owner() -> Owner {
     let process =

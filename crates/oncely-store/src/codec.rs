@@ -7,7 +7,7 @@ use oncely_core::{
     State, Version,
 };
 
-use super::wire::{Damaged, Packer, Unpacker};
+use crate::wire::{Damaged, Packer, Unpacker};
 
 const BODY_VERSION: u8 = 1;
 const EVENTS_VERSION: u8 = 1;
