@@ -9,7 +9,8 @@ pub struct ProcessId {
     pub pid_namespace: u64,
     /// The process number.
     pub pid: u32,
-    /// When the process started, in the kernel's ticks since boot: process numbers wrap within minutes.
+    /// When the process started, in the kernel's ticks since boot: process numbers wrap within minutes. Where that cannot
+    /// be seen, a number that no other process has, with its highest bit set.
     pub started_ticks: u64,
 }
 

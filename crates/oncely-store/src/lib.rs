@@ -30,7 +30,7 @@ use std::sync::Arc;
 use oncely_core::{Store, StoreError, StoreErrorKind};
 
 pub use memory::MemoryStore;
-pub use process::{liveness, this_process};
+pub use process::{liveness, liveness_across_hosts, this_process};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStore};
 

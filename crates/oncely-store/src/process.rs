@@ -1,5 +1,6 @@
 //! Who this process is, and whether another one still lives: exact on one machine, without timers.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
 use oncely_core::{Liveness, Owner, ProcessId};
@@ -15,8 +16,13 @@ pub fn this_process() -> Owner {
     }
 }
 
+/// Set in a start time that stands for none: the system does not show it. What is below it is random, so that processes
+/// on two such machines are not taken for one another.
+const START_NOT_SEEN: u64 = 1 << 63;
+
 fn look_at_this_process(pid: u32) -> Owner {
-    let started_ticks = platform::look_at(pid).map_or(0, |seen| seen.started_ticks);
+    let started_ticks = platform::look_at_self(pid)
+        .map_or_else(|| RandomState::new().hash_one(pid) | START_NOT_SEEN, |seen| seen.started_ticks);
     Owner {
         process: ProcessId { boot: boot_id(), pid_namespace: platform::pid_namespace(), pid, started_ticks },
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -28,9 +34,29 @@ pub(crate) fn boot_id() -> [u8; 16] {
     platform::boot_id().unwrap_or_default()
 }
 
-/// What can be seen of an owner from this process.
+/// What can be seen of an owner from this process, where all owners are on this machine: with its restart all are gone.
 pub fn liveness(owner: &Owner) -> Liveness {
-    judge(&this_process().process, &owner.process, platform::look_at, platform::exists)
+    judge(&this_process().process, &owner.process, Elsewhere::Gone, platform::look_at, platform::exists)
+}
+
+/// What can be seen of an owner from this process, where owners may be on other machines. Only one of this boot and this
+/// process-number namespace can be looked at; of all others the lease decides.
+pub fn liveness_across_hosts(owner: &Owner) -> Liveness {
+    let this = this_process();
+    // A machine that was copied while it ran has the boot id of the original.
+    if this.host != owner.host {
+        return Liveness::ByLease;
+    }
+    judge(&this.process, &owner.process, Elsewhere::Unseen, platform::look_at, platform::exists)
+}
+
+/// What an owner of another boot is.
+#[derive(Debug, Clone, Copy)]
+enum Elsewhere {
+    /// One of before this machine's restart.
+    Gone,
+    /// Perhaps one on another machine.
+    Unseen,
 }
 
 /// What `/proc/<pid>/stat` says of a process.
@@ -43,6 +69,7 @@ struct Seen {
 fn judge(
     this: &ProcessId,
     owner: &ProcessId,
+    elsewhere: Elsewhere,
     look_at: impl Fn(u32) -> Option<Seen>,
     exists: impl Fn(u32) -> bool,
 ) -> Liveness {
@@ -53,11 +80,16 @@ fn judge(
     if !comparable {
         return Liveness::ByLease;
     }
-    // The machine was restarted since: a ledger is not shared between machines, network file systems are refused.
     if this.boot != owner.boot {
-        return Liveness::Lost;
+        return match elsewhere {
+            // A ledger file is not shared between machines: network file systems are refused.
+            Elsewhere::Gone => Liveness::Lost,
+            Elsewhere::Unseen => Liveness::ByLease,
+        };
     }
-    if this.pid_namespace != owner.pid_namespace || owner.started_ticks == 0 {
+    let start_seen =
+        |process: &ProcessId| process.started_ticks != 0 && process.started_ticks < START_NOT_SEEN;
+    if this.pid_namespace != owner.pid_namespace || !start_seen(this) || !start_seen(owner) {
         return Liveness::ByLease;
     }
     match look_at(owner.pid) {
@@ -99,6 +131,13 @@ mod platform {
         std::fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino())
     }
 
+    /// Nothing, if `/proc` shows the processes of another namespace than the one this process lives in (as after
+    /// `unshare --pid --fork` without a `/proc` of its own): the same number is somebody else's there.
+    pub(super) fn look_at_self(pid: u32) -> Option<Seen> {
+        let shown = std::fs::read_link("/proc/self").ok()?;
+        if shown.as_os_str() == pid.to_string().as_str() { look_at(pid) } else { None }
+    }
+
     pub(super) fn look_at(pid: u32) -> Option<Seen> {
         let bytes = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
         parse_stat(&String::from_utf8_lossy(&bytes))
@@ -124,6 +163,10 @@ mod platform {
         0
     }
 
+    pub(super) fn look_at_self(_pid: u32) -> Option<Seen> {
+        None
+    }
+
     pub(super) fn look_at(_pid: u32) -> Option<Seen> {
         None
     }
@@ -135,14 +178,19 @@ mod platform {
 
 #[cfg(test)]
 mod tests {
-    use super::{Seen, judge, liveness, parse_stat, this_process};
+    use super::{
+        Elsewhere, START_NOT_SEEN, Seen, judge, liveness, liveness_across_hosts, parse_stat, this_process,
+    };
     use oncely_core::{Liveness, Owner, ProcessId};
 
     const THIS: ProcessId = ProcessId { boot: [1; 16], pid_namespace: 7, pid: 10, started_ticks: 100 };
     const OTHER: ProcessId = ProcessId { pid: 11, started_ticks: 200, ..THIS };
 
     fn check(owner: ProcessId, seen: Option<Seen>, exists: bool, expected: Liveness) {
-        assert_eq!(judge(&THIS, &owner, |_| seen, |_| exists), expected);
+        assert_eq!(judge(&THIS, &owner, Elsewhere::Gone, |_| seen, |_| exists), expected);
+        // Where machines share a ledger, another boot is another machine, and all else is the same.
+        let expected = if owner.boot == THIS.boot { expected } else { Liveness::ByLease };
+        assert_eq!(judge(&THIS, &owner, Elsewhere::Unseen, |_| seen, |_| exists), expected);
     }
 
     #[test]
@@ -157,6 +205,33 @@ mod tests {
         check(ProcessId { boot: [2; 16], ..OTHER }, living, true, Liveness::Lost);
         check(ProcessId { boot: [0; 16], ..OTHER }, living, true, Liveness::ByLease);
         check(ProcessId { pid_namespace: 8, ..OTHER }, None, false, Liveness::ByLease);
+        check(ProcessId { started_ticks: 0, ..OTHER }, None, false, Liveness::ByLease);
+        check(ProcessId { started_ticks: START_NOT_SEEN | 200, ..OTHER }, None, false, Liveness::ByLease);
+    }
+
+    #[test]
+    fn who_cannot_look_at_processes_judges_nobody_by_their_number() {
+        let blind = ProcessId { started_ticks: START_NOT_SEEN | 1, ..THIS };
+        for seen in [
+            None,
+            Some(Seen { dead: false, started_ticks: 200 }),
+            Some(Seen { dead: true, started_ticks: 7 }),
+        ] {
+            for elsewhere in [Elsewhere::Gone, Elsewhere::Unseen] {
+                assert_eq!(judge(&blind, &OTHER, elsewhere, |_| seen, |_| false), Liveness::ByLease);
+            }
+        }
+    }
+
+    #[test]
+    fn an_owner_of_the_same_number_on_another_host_is_judged_by_its_lease() {
+        let this = this_process();
+        assert_eq!(liveness_across_hosts(&this), Liveness::Alive);
+        let copied = Owner { host: format!("{}-copy", this.host), ..this.clone() };
+        assert_eq!(liveness_across_hosts(&copied), Liveness::ByLease);
+        let mut gone = this;
+        gone.process.pid = u32::MAX - 1;
+        assert_eq!(liveness_across_hosts(&gone), Liveness::Lost);
     }
 
     #[test]

@@ -161,7 +161,13 @@ pub(crate) fn ask_about(
 
 /// While what an attempt started is still at work, nobody can say that it did not happen.
 pub(crate) fn refuse_while_at_work(store: &dyn Store, stored: &Stored) -> Result<(), Failure> {
-    match orphans::look(&stored.record, &store.owner()).objection() {
+    let left = orphans::look(&stored.record, store);
+    match left.objection() {
+        // A machine that is gone for good can never be looked at: then the person's word is all there is.
+        Some(objection) if left == orphans::Left::CannotTell => {
+            output::say(&format!("careful: {objection}"));
+            Ok(())
+        }
         Some(objection) => Err(Failure::new(
             PRECONDITION,
             "STILL_AT_WORK",

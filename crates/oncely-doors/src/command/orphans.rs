@@ -2,7 +2,7 @@
 //! command carries the token of its attempt; an MCP server serves many, and carries the mark of the process that guards it.
 
 use oncely_core::name::hex;
-use oncely_core::{DoubtCause, Owner, ProcessId, Record, State};
+use oncely_core::{DoubtCause, Liveness, Owner, Record, State, Store};
 
 use super::TOKEN_VARIABLE;
 use crate::mcp::probe::{OWNER_VARIABLE, mark_of};
@@ -19,28 +19,33 @@ pub enum Left {
 }
 
 /// Looks for processes that carry the token of a record's latest attempt in their environment.
-pub fn look(record: &Record, this: &Owner) -> Left {
+pub fn look(record: &Record, store: &dyn Store) -> Left {
     let owner = match &record.body.state {
-        State::Running { owner, .. } | State::InDoubt { owner, .. } => &owner.process,
+        State::Running { owner, .. } | State::InDoubt { owner, .. } => owner,
         State::Succeeded { .. } | State::Rejected { .. } => return Left::Nobody,
     };
     if record.body.name.tool.as_str().starts_with("mcp:") {
         return match &record.body.state {
             // Its server answered, or ended: it is not at work on this any more.
             State::InDoubt { doubt, .. } if doubt.cause == DoubtCause::Reported => Left::Nobody,
-            _ => look_for(owner, this, &format!("{OWNER_VARIABLE}={}", mark_of(owner))),
+            _ => look_for(owner, store, &format!("{OWNER_VARIABLE}={}", mark_of(&owner.process))),
         };
     }
-    look_for(owner, this, &format!("{TOKEN_VARIABLE}={}", hex(&record.body.token.0)))
+    look_for(owner, store, &format!("{TOKEN_VARIABLE}={}", hex(&record.body.token.0)))
 }
 
 /// Looks for processes that carry a variable in their environment which a process gave to all that it started.
-fn look_for(owner: &ProcessId, this: &Owner, wanted: &str) -> Left {
-    // With the machine's restart everything of before is gone.
-    if owner.boot != this.process.boot {
-        return Left::Nobody;
+fn look_for(owner: &Owner, store: &dyn Store, wanted: &str) -> Left {
+    let this = store.owner();
+    if owner.process.boot != this.process.boot {
+        // With a machine's restart everything of before is gone; where machines share the ledger, another boot is another
+        // machine, and only the ledger knows which of the two it is.
+        return match store.liveness(owner) {
+            Liveness::Lost => Left::Nobody,
+            Liveness::Alive | Liveness::ByLease => Left::CannotTell,
+        };
     }
-    if owner.pid_namespace != this.process.pid_namespace {
+    if owner.process.pid_namespace != this.process.pid_namespace || owner.host != this.host {
         return Left::CannotTell;
     }
     let Ok(processes) = std::fs::read_dir("/proc") else { return Left::CannotTell };

@@ -65,7 +65,7 @@ fn objection(oncely: &Oncely, record: &Record, place: Place) -> Option<String> {
         Place::Elsewhere => {
             Some("the server is not ours to look at, and may still be at work on the lost call".into())
         }
-        Place::Here => orphans::look(record, &oncely.store().owner()).objection(),
+        Place::Here => orphans::look(record, &**oncely.store()).objection(),
     }
 }
 

@@ -20,7 +20,11 @@ impl PgBouncer {
         let binary = program("pgbouncer", "pgbouncer")?;
         let folder = Folder::new("pgbouncer", postgres.user)?;
         let port = free_port()?;
-        let password = postgres.options.password.as_ref().map_or(String::new(), |p| format!(" password={p}"));
+        let password = postgres
+            .options
+            .password
+            .as_ref()
+            .map_or(String::new(), |p| format!(" password='{}'", p.replace('\'', "''")));
         let settings = format!(
             "[databases]\n* = host=127.0.0.1 port={} user=postgres{password}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
             listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 20\n\

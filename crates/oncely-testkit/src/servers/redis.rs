@@ -113,7 +113,7 @@ impl Redis {
             options = options.setting("masterauth", password);
         }
         let replica = options.start()?;
-        until("the replica has caught up", || Ok(replica.is_linked()?))?;
+        until("the replica has caught up", || replica.is_linked())?;
         Ok(replica)
     }
 

@@ -240,11 +240,7 @@ fn check_argv(check: &CheckCommand, key: &str, downstream_key: &str) -> Vec<OsSt
 
 /// What a record's latest attempt left behind, unless it is our own and only about to start.
 fn left_by(oncely: &Oncely, record: &Record) -> orphans::Left {
-    if oncely.is_under_way(record) {
-        orphans::Left::Nobody
-    } else {
-        orphans::look(record, &oncely.store().owner())
-    }
+    if oncely.is_under_way(record) { orphans::Left::Nobody } else { orphans::look(record, &**oncely.store()) }
 }
 
 /// Who vouches for which attempt: the latest, if it is not under way any more.
