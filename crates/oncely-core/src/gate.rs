@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use crate::audit::{Event, EventKind, LoggedEvent};
-use crate::record::Record;
+use crate::record::{Millis, Record};
 use crate::store::{StoreError, StoreErrorKind};
 use crate::tally::Tally;
 
@@ -24,6 +24,8 @@ pub struct Move {
     pub other: String,
     /// What is added to times of the old ledger's clock so that they mean the same by the new one's.
     pub shift_ms: i64,
+    /// Since when the old ledger's clock had run without a gap when the move began.
+    pub steady_since: Millis,
 }
 
 /// Whether a ledger takes writes. Kept in the ledger itself, and looked at in the same atomic step as every write.
@@ -125,9 +127,10 @@ mod tests {
     use super::{Gate, Move};
     use crate::audit::{Event, EventKind};
     use crate::name::IntentId;
+    use crate::record::Millis;
 
     fn of() -> Move {
-        Move { id: [1; 16], run: 1, other: "elsewhere:".into(), shift_ms: 0 }
+        Move { id: [1; 16], run: 1, other: "elsewhere:".into(), shift_ms: 0, steady_since: Millis(0) }
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! ledger keeps of results; `clock` keeps the ledger's time, `process` says who lives.
 #![cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "parts that only a durable ledger needs"))]
 
+mod check;
 mod clock;
 mod codec;
 mod memory;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 
 use oncely_core::{Store, StoreError, StoreErrorKind};
 
+pub use check::{Check, Health, Migrated, check, is_absent, migrate, migration_sql};
 pub use memory::MemoryStore;
 pub use process::{liveness, liveness_across_hosts, this_process};
 #[cfg(feature = "sqlite")]
@@ -42,13 +44,17 @@ pub async fn open(address: &str) -> Result<Arc<dyn Store>, StoreError> {
         Some(("sqlite", rest)) => Ok(Arc::new(SqliteStore::open(SqliteOptions::parse(rest)?)?)),
         #[cfg(feature = "sqlite")]
         None => Ok(Arc::new(SqliteStore::open(SqliteOptions::parse(address)?)?)),
-        _ => Err(StoreError::before(
-            StoreErrorKind::BadAddress,
-            format!(
-                "{address:?} is not an address of a ledger; nothing was opened; allowed: memory:, sqlite:PATH, or a path"
-            ),
-        )),
+        _ => Err(not_an_address(address)),
     }
+}
+
+fn not_an_address(address: &str) -> StoreError {
+    StoreError::before(
+        StoreErrorKind::BadAddress,
+        format!(
+            "{address:?} is not an address of a ledger; nothing was opened; allowed: memory:, sqlite:PATH, or a path"
+        ),
+    )
 }
 
 /// The part before the colon, if it looks like a scheme and not like a path.

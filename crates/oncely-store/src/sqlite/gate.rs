@@ -1,6 +1,6 @@
 //! The gate of a SQLite ledger: one row, read in every transaction that writes; none says that it is open.
 
-use oncely_core::{Gate, Move};
+use oncely_core::{Gate, Millis, Move};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::errors::Trouble;
@@ -8,9 +8,16 @@ use crate::wire::Damaged;
 
 /// Reads the gate.
 pub(crate) fn read(connection: &Connection) -> Result<Gate, Trouble> {
-    let mut statement = connection.prepare_cached("SELECT phase, id, run, other, shift_ms FROM gate")?;
+    let mut statement =
+        connection.prepare_cached("SELECT phase, id, run, other, shift_ms, steady_since FROM gate")?;
     let row = statement.query_row([], |row| {
-        let of = Move { id: row.get(1)?, run: row.get(2)?, other: row.get(3)?, shift_ms: row.get(4)? };
+        let of = Move {
+            id: row.get(1)?,
+            run: row.get(2)?,
+            other: row.get(3)?,
+            shift_ms: row.get(4)?,
+            steady_since: Millis(row.get::<_, i64>(5)? as u64),
+        };
         Ok((row.get::<_, i64>(0)?, of))
     });
     match row.optional()? {
@@ -34,8 +41,9 @@ pub(crate) fn write(connection: &Connection, gate: &Gate) -> Result<(), Trouble>
         Gate::Filling(of) => (3, of),
     };
     connection.execute(
-        "INSERT OR REPLACE INTO gate (only, phase, id, run, other, shift_ms) VALUES (1, ?1, ?2, ?3, ?4, ?5)",
-        (phase, of.id, of.run, &of.other, of.shift_ms),
+        "INSERT OR REPLACE INTO gate (only, phase, id, run, other, shift_ms, steady_since) \
+         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6)",
+        (phase, of.id, of.run, &of.other, of.shift_ms, of.steady_since.0 as i64),
     )?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The SQLite ledger: one file that several processes share, durable before acknowledged.
 //!
-//! - [`options`], [`files`], [`connect`], [`schema`]: opening, and refusing what is not safe.
+//! - [`options`], [`files`], [`connect`], [`schema`], [`examine`]: opening, and refusing what is not safe.
 //! - [`writer`], [`batch`], [`rows`], [`thread`]: one thread commits what many callers ask for.
 //! - [`turnstile`]: how processes take turns. [`checkpoint`]: how the log is kept short. [`gate`], [`moving`]: how it moves.
 //! - [`read`], [`cache`], [`elsewhere`]: reading, beside the writer.
@@ -11,6 +11,7 @@ mod checkpoint;
 mod connect;
 mod elsewhere;
 mod errors;
+mod examine;
 mod files;
 mod gate;
 mod moving;
@@ -33,6 +34,7 @@ use oncely_core::{
 };
 use tokio::sync::oneshot;
 
+pub(crate) use examine::{check, migrate, migration_sql};
 pub use options::SqliteOptions;
 
 use crate::clock::LedgerClock;

@@ -77,7 +77,8 @@ CREATE TABLE gate (
   id BLOB NOT NULL,
   run INTEGER NOT NULL,
   other TEXT NOT NULL,
-  shift_ms INTEGER NOT NULL
+  shift_ms INTEGER NOT NULL,
+  steady_since INTEGER NOT NULL
 );
 ",
 ];
@@ -90,4 +91,16 @@ pub(crate) fn migrate(connection: &Connection, from: i32) -> rusqlite::Result<()
     }
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.pragma_update(None, "user_version", SCHEMA_VERSION)
+}
+
+/// All steps as text, with the two numbers that mark the file.
+pub(crate) fn sql() -> String {
+    let mut sql = String::from("PRAGMA journal_mode = WAL;\nBEGIN IMMEDIATE;\n");
+    for (version, step) in STEPS.iter().enumerate() {
+        sql.push_str(&format!("-- version {}\n{}\n", version + 1, step.trim()));
+    }
+    sql.push_str(&format!(
+        "PRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;\n"
+    ));
+    sql
 }

@@ -13,7 +13,8 @@ use super::sample::{
 use super::{Broken, Ledger, Verdict, hold};
 
 fn a_move(id: u8) -> Move {
-    Move { id: [id; 16], run: 1, other: "elsewhere:there".to_owned(), shift_ms: -5 }
+    let other = "elsewhere:there".to_owned();
+    Move { id: [id; 16], run: 1, other, shift_ms: -5, steady_since: Millis(77) }
 }
 
 async fn turn(store: &dyn Store, from: Gate, to: Gate) -> Verdict {
