@@ -19,6 +19,8 @@ mod clock;
 mod codec;
 mod memory;
 mod process;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod sealed;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -33,6 +35,8 @@ use oncely_core::{Store, StoreError, StoreErrorKind};
 pub use check::{Check, Health, Migrated, check, is_absent, migrate, migration_sql};
 pub use memory::MemoryStore;
 pub use process::{liveness, liveness_across_hosts, this_process};
+#[cfg(feature = "redis")]
+pub use redis::{RedisOptions, RedisStore};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStore};
 
@@ -40,6 +44,10 @@ pub use sqlite::{SqliteOptions, SqliteStore};
 pub async fn open(address: &str) -> Result<Arc<dyn Store>, StoreError> {
     match scheme(address) {
         Some(("memory", "")) => Ok(Arc::new(MemoryStore::new())),
+        #[cfg(feature = "redis")]
+        Some(("redis" | "rediss" | "redis+cluster" | "rediss+cluster", _)) => {
+            Ok(Arc::new(RedisStore::open(RedisOptions::parse(address)?).await?))
+        }
         #[cfg(feature = "sqlite")]
         Some(("sqlite", rest)) => Ok(Arc::new(SqliteStore::open(SqliteOptions::parse(rest)?)?)),
         #[cfg(feature = "sqlite")]

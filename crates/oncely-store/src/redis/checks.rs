@@ -1,0 +1,214 @@
+//! What a server has to be before anything is entrusted to it: a primary that keeps what it has acknowledged.
+
+use oncely_core::{StoreError, StoreErrorKind};
+
+use super::connect::Wire;
+use super::options::{RedisDurability, RedisKind, RedisOptions, RedisServer};
+use super::resp::{Value, command};
+
+/// The oldest Redis whose commands are used. Valkey began later.
+const OLDEST: (u32, u32) = (6, 2);
+
+/// What a server says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Profile {
+    pub(crate) name: String,
+    pub(crate) version: (u32, u32),
+    pub(crate) replicas: u32,
+    is_cluster: bool,
+    is_primary: bool,
+    aof: bool,
+    policy: String,
+    maxmemory: u64,
+    /// `None`: it may not be asked.
+    fsync: Option<String>,
+}
+
+/// One thing that is wrong, and how it is mended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Finding {
+    pub(crate) what: String,
+    pub(crate) fix: String,
+}
+
+/// Asks a server.
+pub(crate) async fn look(
+    wire: &mut Wire,
+    options: &RedisOptions,
+    server: &RedisServer,
+) -> Result<Profile, StoreError> {
+    let commands = [command(&[b"INFO"]), command(&[b"CONFIG", b"GET", b"appendfsync"])];
+    let replies = wire.ask(&commands, options.timeout, server).await?;
+    match replies.as_slice() {
+        [Value::Error(words), _] => Err(before(super::errors::refused(words, &server.to_string()))),
+        [info, config] => read_profile(info.text().unwrap_or_default(), config).ok_or_else(|| {
+            let message =
+                format!("{server} does not say what it is; is it Redis or Valkey? nothing was written");
+            StoreError::before(StoreErrorKind::Foreign, message)
+        }),
+        _ => Err(super::errors::odd(&Value::Nil, &server.to_string())),
+    }
+}
+
+fn before(mut error: StoreError) -> StoreError {
+    error.wrote = oncely_core::Wrote::No;
+    error
+}
+
+fn read_profile(info: &str, config: &Value) -> Option<Profile> {
+    let field = |name: &str| {
+        info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':')).map(str::to_owned)
+    };
+    let number = |name: &str| field(name).and_then(|n| n.parse().ok()).unwrap_or(0);
+    let (name, version) = match field("valkey_version") {
+        Some(version) => ("Valkey", version),
+        None => ("Redis", field("redis_version")?),
+    };
+    let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+    Some(Profile {
+        name: format!("{name} {version}"),
+        version: (parts.next()?, parts.next().unwrap_or(0)),
+        replicas: u32::try_from(number("connected_slaves")).unwrap_or(u32::MAX),
+        is_cluster: number("cluster_enabled") == 1,
+        is_primary: field("role").as_deref() == Some("master"),
+        aof: number("aof_enabled") == 1,
+        policy: field("maxmemory_policy").unwrap_or_default(),
+        maxmemory: number("maxmemory"),
+        fsync: config.items().get(1).and_then(Value::text).map(str::to_owned),
+    })
+}
+
+impl Profile {
+    /// Whether channels can belong to a shard, so that a message stays with its server.
+    pub(crate) fn has_sharded_channels(&self) -> bool {
+        self.version >= (7, 0)
+    }
+
+    /// What can lose or evict a record.
+    pub(crate) fn risks(&self) -> Vec<Finding> {
+        let mut found = Vec::new();
+        let mut risk = |what: &str, fix: &str| found.push(Finding { what: what.into(), fix: fix.into() });
+        if !self.aof {
+            risk("appendonly is no: a restart loses records", "CONFIG SET appendonly yes");
+        }
+        match self.fsync.as_deref() {
+            Some("always") => {}
+            Some(fsync) => risk(
+                &format!("appendfsync is {fsync}: a power cut loses acknowledged records"),
+                "CONFIG SET appendfsync always",
+            ),
+            None => risk(
+                "CONFIG GET is forbidden, so that appendfsync cannot be read",
+                "let the user run CONFIG GET, or see to it that appendfsync is always",
+            ),
+        }
+        if self.policy != "noeviction" {
+            risk(
+                &format!("maxmemory-policy is {}: records are evicted when memory is full", self.policy),
+                "CONFIG SET maxmemory-policy noeviction",
+            );
+        }
+        found
+    }
+
+    /// What to know, though nothing is lost by it.
+    pub(crate) fn remarks(&self) -> Vec<Finding> {
+        let mut found = Vec::new();
+        let mut remark = |what: &str, fix: &str| found.push(Finding { what: what.into(), fix: fix.into() });
+        if self.maxmemory == 0 {
+            remark(
+                "maxmemory is 0: when the machine's memory is full, the system ends the server",
+                "CONFIG SET maxmemory to less than the machine has",
+            );
+        }
+        if self.replicas == 0 {
+            remark(
+                "no replica is connected: with the server's disk all records are gone",
+                "add a replica, and ?wait=1 to the address",
+            );
+        }
+        found
+    }
+
+    /// Refuses a server that must not keep a ledger.
+    pub(crate) fn check(&self, options: &RedisOptions, server: &RedisServer) -> Result<(), StoreError> {
+        self.check_kind(options, server)?;
+        let risks = self.risks();
+        if risks.is_empty() || options.durability == RedisDurability::BestEffort {
+            return Ok(());
+        }
+        let (what, fixes): (Vec<_>, Vec<_>) = risks.into_iter().map(|risk| (risk.what, risk.fix)).unzip();
+        let why = format!(
+            "could lose a record, and then an effect could happen twice: {}; to mend it: {}; to accept the risk add \
+             ?durability=best-effort to the address",
+            what.join("; "),
+            fixes.join("; ")
+        );
+        Err(self.refuse(StoreErrorKind::Unsuitable, server, &why))
+    }
+
+    fn refuse(&self, kind: StoreErrorKind, server: &RedisServer, why: &str) -> StoreError {
+        StoreError::before(kind, format!("{server} ({}) {why}; nothing was written", self.name))
+    }
+
+    /// Refuses a server that is not what the address says, or not a primary.
+    pub(crate) fn check_kind(&self, options: &RedisOptions, server: &RedisServer) -> Result<(), StoreError> {
+        let refuse = |kind, why: &str| self.refuse(kind, server, why);
+        if self.version < OLDEST {
+            return Err(refuse(StoreErrorKind::Unsuitable, "is too old; Redis 6.2 or Valkey is needed"));
+        }
+        match (options.kind, self.is_cluster) {
+            (RedisKind::Single, true) => {
+                let why = "is part of a cluster; write redis+cluster:// instead of redis://";
+                return Err(refuse(StoreErrorKind::BadAddress, why));
+            }
+            (RedisKind::Cluster, false) => {
+                let why = "is not part of a cluster; write redis:// instead of redis+cluster://";
+                return Err(refuse(StoreErrorKind::BadAddress, why));
+            }
+            _ => {}
+        }
+        if !self.is_primary {
+            return Err(refuse(StoreErrorKind::ReadOnly, "is a replica; name its primary"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Profile, Value, read_profile};
+
+    fn profile(info: &str) -> Option<Profile> {
+        let always = ["appendfsync", "always"].map(|t| Value::Bytes(t.into()));
+        read_profile(info, &Value::Array(always.to_vec()))
+    }
+
+    const GOOD: &str = "# Server\r\nredis_version:7.0.15\r\nrole:master\r\nconnected_slaves:2\r\naof_enabled:1\r\n\
+                        maxmemory:0\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n";
+
+    #[test]
+    fn a_server_is_read_by_what_it_says() {
+        let good = profile(GOOD).unwrap();
+        assert_eq!((good.version, good.replicas), ((7, 0), 2));
+        assert_eq!(good.risks(), []);
+        let valkey = profile(&GOOD.replace("role", "valkey_version:8.1.3\r\nrole")).unwrap();
+        assert_eq!((valkey.name.as_str(), valkey.version), ("Valkey 8.1.3", (8, 1)));
+        assert_eq!(profile("hello"), None);
+    }
+
+    #[test]
+    fn each_risk_is_named_with_what_mends_it() {
+        let risks = |info: &str| {
+            let found = profile(info).unwrap().risks();
+            found.into_iter().map(|f| format!("{}|{}", f.what, f.fix)).collect::<Vec<_>>().join("\n")
+        };
+        assert!(risks(&GOOD.replace("aof_enabled:1", "aof_enabled:0")).contains("CONFIG SET appendonly yes"));
+        let evicting = risks(&GOOD.replace("noeviction", "allkeys-lru"));
+        assert!(
+            evicting.contains("allkeys-lru") && evicting.contains("CONFIG SET maxmemory-policy noeviction")
+        );
+        let hidden = read_profile(GOOD, &Value::Error("NOPERM".into())).unwrap().risks();
+        assert!(hidden[0].what.contains("CONFIG GET is forbidden"));
+    }
+}

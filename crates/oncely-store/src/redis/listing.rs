@@ -1,0 +1,203 @@
+//! Records in the order in which they were made, over all shards.
+
+use oncely_core::limits::PAGE_MAX;
+use oncely_core::{
+    Filter, IntentId, IntentName, Key, Page, Scope, StateName, StoreError, Stored, ToolName, Version,
+};
+
+use super::Shared;
+use super::errors::odd;
+use super::merge::{Merge, Piece, Source, Toward};
+use super::resp::{Value, command};
+use super::value::{DUE_IN_DOUBT, place};
+
+/// Records that are read at once: results may be large.
+const READ_MAX: usize = 64;
+
+/// A record's shard, its place among all, and which it is.
+type Entry = (u16, u64, IntentId);
+
+impl Shared {
+    /// One page of records that the filter accepts.
+    pub(crate) async fn scan(
+        &self,
+        filter: Filter,
+        from: u64,
+        limit: usize,
+    ) -> Result<Page<Stored>, StoreError> {
+        let limit = limit.clamp(1, PAGE_MAX);
+        if let Some(intent) = exact_intent(&filter) {
+            // The whole name is given: look it up, unless it is filed under another id.
+            let found = self.loaded(self.ask_load(&intent), intent).await?;
+            if let Some(found) = found.filter(|found| filter.accepts(&found.record)) {
+                let now = found.now;
+                let items = if from == 0 { vec![found] } else { Vec::new() };
+                return Ok(Page { items, next: None, now });
+            }
+        }
+        let mut entries = match filter.state {
+            Some(StateName::InDoubt) => Entries::Listed(self.in_doubt(from).await?),
+            Some(StateName::Running) => Entries::Running(self.in_order(from)),
+            _ => Entries::All(self.in_order(from)),
+        };
+        let (mut items, mut last) = (Vec::new(), from);
+        loop {
+            let part = entries.next(self).await?;
+            if part.is_empty() {
+                return Ok(Page { items, next: None, now: self.now().await? });
+            }
+            for part in part.chunks(READ_MAX) {
+                for (place, stored) in self.read_all(part).await? {
+                    if place <= from || !filter.accepts(&stored.record) {
+                        continue;
+                    }
+                    if items.len() == limit {
+                        return Ok(Page { items, next: Some(last), now: self.now().await? });
+                    }
+                    last = place;
+                    items.push(stored);
+                }
+            }
+        }
+    }
+
+    fn in_order(&self, from: u64) -> Merge<'_, Order> {
+        Merge::new(self, Order, Toward::Newest, 0..self.keys.shards(), from)
+    }
+
+    /// Reads records; those that are gone by now are left out.
+    async fn read_all(&self, entries: &[Entry]) -> Result<Vec<(u64, Stored)>, StoreError> {
+        let asked: Vec<_> =
+            entries.iter().map(|(_, place, intent)| (*place, *intent, self.ask_load(intent))).collect();
+        let mut found = Vec::with_capacity(entries.len());
+        for (place, intent, asked) in asked {
+            if let Some(stored) = self.loaded(asked, intent).await? {
+                found.push((place, stored));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The records that are filed as in doubt: few, so that they are read at once.
+    async fn in_doubt(&self, from: u64) -> Result<Vec<Entry>, StoreError> {
+        let one = DUE_IN_DOUBT.as_bytes();
+        let listed: Vec<_> = (0..self.keys.shards())
+            .map(|shard| {
+                (shard, self.ask(shard, &[command(&[b"ZRANGEBYSCORE", &self.keys.due(shard), one, one])]))
+            })
+            .collect();
+        let mut scores = Vec::new();
+        for (shard, asked) in listed {
+            for member in asked.replies().await?.iter().flat_map(Value::items) {
+                let intent = self.intent(member)?;
+                let score = command(&[b"ZSCORE", &self.keys.order(shard), &intent.0]);
+                scores.push((shard, intent, self.ask(shard, &[score])));
+            }
+        }
+        let mut entries = Vec::with_capacity(scores.len());
+        for (shard, intent, asked) in scores {
+            if let Some(version) = asked.replies().await?.first().and_then(Value::number) {
+                entries.push((shard, place(Version(version), shard, 0), intent));
+            }
+        }
+        entries.retain(|(_, place, _)| *place > from);
+        entries.sort_unstable_by_key(|(_, place, _)| *place);
+        Ok(entries)
+    }
+
+    /// Those entries that are never due: what runs is filed nowhere else.
+    async fn running(&self, entries: Vec<Entry>) -> Result<Vec<Entry>, StoreError> {
+        let asked: Vec<_> = entries
+            .into_iter()
+            .map(|(shard, place, intent)| {
+                let score = command(&[b"ZSCORE", &self.keys.due(shard), &intent.0]);
+                ((shard, place, intent), self.ask(shard, &[score]))
+            })
+            .collect();
+        let mut running = Vec::new();
+        for (entry, asked) in asked {
+            if asked.replies().await?.first() == Some(&Value::Nil) {
+                running.push(entry);
+            }
+        }
+        Ok(running)
+    }
+
+    /// A member of a set as an intent.
+    pub(crate) fn intent(&self, member: &Value) -> Result<IntentId, StoreError> {
+        let bytes = member.bytes().and_then(|bytes| bytes.try_into().ok());
+        bytes.map(IntentId).ok_or_else(|| odd(member, &self.describe))
+    }
+}
+
+/// Where entries come from.
+enum Entries<'a> {
+    All(Merge<'a, Order>),
+    Running(Merge<'a, Order>),
+    Listed(Vec<Entry>),
+}
+
+impl Entries<'_> {
+    /// The next ones; none at the end.
+    async fn next(&mut self, shared: &Shared) -> Result<Vec<Entry>, StoreError> {
+        match self {
+            Self::All(merge) => merge.next().await,
+            Self::Listed(entries) => Ok(std::mem::take(entries)),
+            Self::Running(merge) => loop {
+                let part = merge.next().await?;
+                let is_end = part.is_empty();
+                let running = shared.running(part).await?;
+                if is_end || !running.is_empty() {
+                    return Ok(running);
+                }
+            },
+        }
+    }
+}
+
+fn exact_intent(filter: &Filter) -> Option<IntentId> {
+    if let Some(intent) = filter.id_prefix.as_deref().and_then(IntentId::parse) {
+        return Some(intent);
+    }
+    let scope = filter.scope.as_deref()?;
+    let tool = filter.tool.as_deref().filter(|tool| !tool.contains('*'))?;
+    let name = IntentName {
+        namespace: filter.namespace.clone()?,
+        scope: if scope.is_empty() { Scope::none() } else { Scope::parse(scope).ok()? },
+        tool: ToolName::parse(tool).ok()?,
+        key: Key::from_stored(filter.key.as_deref()?).ok()?,
+    };
+    Some(name.intent_id())
+}
+
+/// All records of a shard, by when they were made.
+struct Order;
+
+impl Source for Order {
+    type Entry = IntentId;
+
+    fn ask(&self, shared: &Shared, shard: u16, from: Version, most: usize) -> Vec<Vec<u8>> {
+        let (from, most) = (from.0.to_string(), most.to_string());
+        vec![command(&[
+            b"ZRANGEBYSCORE",
+            &shared.keys.order(shard),
+            from.as_bytes(),
+            b"+inf",
+            b"WITHSCORES",
+            b"LIMIT",
+            b"0",
+            most.as_bytes(),
+        ])]
+    }
+
+    fn read(&self, shared: &Shared, replies: &[Value], most: usize) -> Result<Piece<IntentId>, StoreError> {
+        let reply = replies.first().unwrap_or(&Value::Nil);
+        let mut entries = Vec::new();
+        for pair in reply.items().chunks_exact(2) {
+            let score = pair[1].number().ok_or_else(|| odd(reply, &shared.describe))?;
+            entries.push((Version(score), shared.intent(&pair[0])?));
+        }
+        let next = entries.last().filter(|_| entries.len() >= most).map(|(last, _)| Version(last.0 + 1));
+        Ok(Piece { entries, next, as_of: None })
+    }
+}

@@ -1,0 +1,343 @@
+//! Which server keeps which shard, and what is done when that changes.
+//!
+//! On a single server all shards are there. In a cluster the map is read from `CLUSTER SLOTS`, again whenever a server
+//! says that a shard has moved, or does not answer. A request that a server refused without beginning it is sent where it
+//! belongs; one that may have been carried out is never sent a second time.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use oncely_core::{StoreError, StoreErrorKind};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::checks::{self, Profile};
+use super::connect::{Dialer, Wire};
+use super::errors::Redirect;
+use super::head::{self, Head};
+use super::keys::{Keys, SLOTS};
+use super::link::{Answer, Node, Request, drive};
+use super::options::{RedisKind, RedisServer, server};
+use super::outstanding::Outstanding;
+use super::resp::{Value, command};
+use super::scripts::{self, Names};
+
+/// How often a request is sent elsewhere before it is given up.
+const HOPS_MAX: u32 = 40;
+/// Hops that are taken at once; later ones after a pause: the cluster needs time.
+const HOPS_AT_ONCE: u32 = 4;
+/// The pause before a request is sent again.
+const HOP_PAUSE: Duration = Duration::from_millis(50);
+/// The map is read again at most this often.
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
+
+/// The way to the servers.
+pub(crate) struct Router {
+    pub(crate) dialer: Dialer,
+    pub(crate) names: Names,
+    pub(crate) outstanding: Arc<Outstanding>,
+    runtime: Handle,
+    /// Replicas that have to confirm a write.
+    replicas: AtomicU32,
+    /// Whether channels belong to shards.
+    sharded_channels: AtomicBool,
+    /// What the ledger is, once that is known; a server that says otherwise is refused.
+    ledger: OnceLock<(Head, Keys)>,
+    map: Mutex<Map>,
+    looking: AtomicBool,
+}
+
+/// Who serves which slots, first and last.
+pub(crate) type Ranges = Vec<(u16, u16, RedisServer)>;
+
+#[derive(Default)]
+struct Map {
+    ranges: Ranges,
+    nodes: HashMap<RedisServer, Arc<Node>>,
+}
+
+impl Map {
+    fn at(&self, slot: u16) -> Option<&RedisServer> {
+        self.ranges.iter().rev().find(|(first, last, _)| (*first..=*last).contains(&slot)).map(|(_, _, s)| s)
+    }
+}
+
+impl Router {
+    /// Finds the servers, and makes sure that they are fit for a ledger.
+    pub(crate) async fn find(dialer: Dialer, runtime: Handle) -> Result<Arc<Self>, StoreError> {
+        let options = &dialer.options;
+        let ranges = ranges(&dialer).await?;
+        let primaries = primaries(&ranges);
+        let (mut names, mut profiles) = (None, Vec::new());
+        for server in &primaries {
+            let mut wire = dialer.dial(server).await?;
+            let profile = checks::look(&mut wire, options, server).await?;
+            profile.check(options, server)?;
+            profiles.push(profile);
+            names = Some(scripts::load(&mut wire, options, server).await?);
+        }
+        let nobody =
+            || StoreError::before(StoreErrorKind::Unavailable, "no server of the cluster keeps any slots");
+        let names = names.ok_or_else(nobody)?;
+        let replicas = wanted_replicas(options.wait, &profiles);
+        let sharded = profiles.iter().all(Profile::has_sharded_channels);
+        Ok(Arc::new(Self {
+            dialer,
+            names,
+            outstanding: Arc::default(),
+            runtime,
+            replicas: AtomicU32::new(replicas),
+            sharded_channels: AtomicBool::new(sharded),
+            ledger: OnceLock::new(),
+            map: Mutex::new(Map { ranges, nodes: HashMap::new() }),
+            looking: AtomicBool::new(false),
+        }))
+    }
+
+    /// What the ledger is, and how its keys are named: known once it is open.
+    pub(crate) fn set_ledger(&self, head: Head, keys: Keys) {
+        // Set once, by who opens it.
+        let _ = self.ledger.set((head, keys));
+    }
+
+    /// How many replicas have to confirm a write.
+    pub(crate) fn replicas(&self) -> u32 {
+        self.replicas.load(Ordering::Relaxed)
+    }
+
+    /// How a change is told to those who wait elsewhere; empty: it is not, they look by themselves. Without channels
+    /// that belong to shards, a message in a cluster would go to every server.
+    pub(crate) fn publisher(&self) -> &'static str {
+        let sharded = self.sharded_channels.load(Ordering::Relaxed);
+        match self.dialer.options.kind {
+            RedisKind::Single => "PUBLISH",
+            RedisKind::Cluster if sharded => "SPUBLISH",
+            RedisKind::Cluster => "",
+        }
+    }
+
+    /// Who serves a slot now.
+    pub(crate) fn server_of(&self, slot: u16) -> Option<RedisServer> {
+        self.lock().at(slot).cloned()
+    }
+
+    /// Hands in a request, at once; the result is for its answer.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        shard: u16,
+        bytes: Vec<u8>,
+        replies: usize,
+        writes: bool,
+    ) -> oneshot::Receiver<Answer> {
+        let (caller, answer) = oneshot::channel();
+        let ticket = self.outstanding.enter();
+        self.send(Request { shard, bytes, replies, writes, hops: 0, asking: false, caller, ticket });
+        answer
+    }
+
+    /// Queues a request for the server of its shard.
+    fn send(self: &Arc<Self>, request: Request) {
+        let slot = self.slot(request.shard);
+        let server = self.lock().at(slot).cloned();
+        match server {
+            Some(server) => self.send_to(request, &server),
+            None => {
+                self.look_again();
+                let message =
+                    format!("no server of the cluster keeps slot {slot}; nothing was written; try again");
+                request.answer(Err(StoreError::before(StoreErrorKind::Unavailable, message)));
+            }
+        }
+    }
+
+    fn slot(&self, shard: u16) -> u16 {
+        match self.ledger.get() {
+            Some((_, keys)) => keys.slot(shard),
+            // Before the ledger is known, all that is asked for are heads.
+            None => Keys::new(&self.dialer.options.prefix, shard + 1).slot(shard),
+        }
+    }
+
+    fn send_to(self: &Arc<Self>, request: Request, server: &RedisServer) {
+        let node = self.node(server);
+        node.push(request, self.dialer.options.queue_max);
+    }
+
+    fn node(self: &Arc<Self>, server: &RedisServer) -> Arc<Node> {
+        let mut map = self.lock();
+        if let Some(node) = map.nodes.get(server) {
+            return Arc::clone(node);
+        }
+        let node = Arc::new(Node::new(server.clone()));
+        map.nodes.insert(server.clone(), Arc::clone(&node));
+        for _ in 0..self.dialer.options.connections {
+            self.runtime.spawn(drive(Arc::clone(&node), Arc::clone(self)));
+        }
+        node
+    }
+
+    /// Connects, and makes sure that the server is fit and still has the ledger.
+    pub(crate) async fn connect(&self, server: &RedisServer) -> Result<Wire, StoreError> {
+        let options = &self.dialer.options;
+        let mut wire = self.dialer.dial(server).await?;
+        checks::look(&mut wire, options, server).await?.check(options, server)?;
+        scripts::load(&mut wire, options, server).await?;
+        if let Some((head, keys)) = self.ledger.get() {
+            let here = |shard: &u16| self.lock().at(keys.slot(*shard)) == Some(server);
+            let shards: Vec<u16> = (0..keys.shards()).filter(here).collect();
+            head::verify(&mut wire, options, server, head, keys, &shards).await?;
+        }
+        Ok(wire)
+    }
+
+    /// A request could not be sent at all.
+    pub(crate) fn unreached(self: &Arc<Self>, batch: Vec<Request>, error: &StoreError) {
+        self.look_again();
+        batch.into_iter().for_each(|request| request.answer(Err(error.clone())));
+    }
+
+    /// A connection broke.
+    pub(crate) fn lost(self: &Arc<Self>, _server: &RedisServer) {
+        self.look_again();
+    }
+
+    /// Sends a request elsewhere that a server refused without beginning it.
+    pub(crate) fn reroute(self: &Arc<Self>, mut request: Request, to: Redirect, refusal: StoreError) {
+        request.hops += 1;
+        let is_cluster = self.dialer.options.kind == RedisKind::Cluster;
+        // A single server that has become a replica has no primary that we know of.
+        if request.hops > HOPS_MAX || (!is_cluster && to != Redirect::NoScript) {
+            return request.answer(Err(refusal));
+        }
+        let target = match &to {
+            Redirect::Moved(address) => {
+                let Ok(server) = self.read_server(address) else { return request.answer(Err(refusal)) };
+                let slot = self.slot(request.shard);
+                self.lock().ranges.push((slot, slot, server));
+                self.look_again();
+                None
+            }
+            Redirect::Ask(address) => match self.read_server(address) {
+                Ok(server) => Some(server),
+                Err(_) => return request.answer(Err(refusal)),
+            },
+            Redirect::Lost => {
+                self.look_again();
+                None
+            }
+            Redirect::Again | Redirect::NoScript => None,
+        };
+        let again = matches!(to, Redirect::Again | Redirect::Lost);
+        request.asking = target.is_some();
+        let router = Arc::clone(self);
+        let go = move |request| match target {
+            Some(server) => router.send_to(request, &server),
+            None => router.send(request),
+        };
+        if again || request.hops > HOPS_AT_ONCE {
+            self.runtime.spawn(async move {
+                tokio::time::sleep(HOP_PAUSE).await;
+                go(request);
+            });
+        } else {
+            go(request);
+        }
+    }
+
+    /// A server as a redirection names it; without a host it is the one that was asked.
+    fn read_server(&self, address: &str) -> Result<RedisServer, StoreError> {
+        match address.strip_prefix(':') {
+            Some(_) => server(&format!("{}{address}", self.dialer.options.servers[0].host)),
+            None => server(address),
+        }
+    }
+
+    /// Reads the map again, in the background.
+    fn look_again(self: &Arc<Self>) {
+        if self.dialer.options.kind == RedisKind::Single || self.looking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let router = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let mut servers: Vec<RedisServer> = router.lock().nodes.keys().cloned().collect();
+            servers.extend(router.dialer.options.servers.iter().cloned());
+            if let Ok(ranges) = look_anywhere(&router.dialer, &servers).await {
+                router.lock().ranges = ranges;
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+            router.looking.store(false, Ordering::Release);
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Map> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who serves which slots, first and last.
+pub(crate) async fn ranges(dialer: &Dialer) -> Result<Ranges, StoreError> {
+    let options = &dialer.options;
+    match options.kind {
+        RedisKind::Single => Ok(vec![(0, SLOTS - 1, options.servers[0].clone())]),
+        RedisKind::Cluster => look_anywhere(dialer, &options.servers).await,
+    }
+}
+
+/// The servers of all slots.
+pub(crate) fn primaries(ranges: &Ranges) -> Vec<RedisServer> {
+    let mut primaries: Vec<RedisServer> = Vec::new();
+    for (_, _, server) in ranges {
+        if !primaries.contains(server) {
+            primaries.push(server.clone());
+        }
+    }
+    primaries
+}
+
+/// By the address, or one if any primary has a replica: a cluster may have lost one of them just now.
+fn wanted_replicas(asked: Option<u32>, profiles: &[Profile]) -> u32 {
+    asked.unwrap_or_else(|| u32::from(profiles.iter().any(|profile| profile.replicas > 0)))
+}
+
+/// Asks one server after the other for the map.
+async fn look_anywhere(dialer: &Dialer, servers: &[RedisServer]) -> Result<Ranges, StoreError> {
+    let mut last = StoreError::before(StoreErrorKind::Unavailable, "the cluster has no servers");
+    for server in servers {
+        let asked = async {
+            let mut wire = dialer.dial(server).await?;
+            let replies =
+                wire.ask(&[command(&[b"CLUSTER", b"SLOTS"])], dialer.options.timeout, server).await?;
+            read_slots(replies.first().unwrap_or(&Value::Nil), server)
+        };
+        match asked.await {
+            Ok(ranges) => return Ok(ranges),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn read_slots(reply: &Value, asked: &RedisServer) -> Result<Ranges, StoreError> {
+    if let Value::Error(words) = reply {
+        let why = format!("{asked} is not part of a cluster ({words}); write redis:// for a single server");
+        return Err(StoreError::before(StoreErrorKind::BadAddress, format!("{why}; nothing was written")));
+    }
+    let range = |item: &Value| {
+        let [first, last, primary, ..] = item.items() else { return None };
+        let slot = |value: &Value| value.number().and_then(|n| u16::try_from(n).ok());
+        let [host, port, ..] = primary.items() else { return None };
+        let host = match host.text() {
+            Some("" | "?") | None => asked.host.clone(),
+            Some(host) => host.to_owned(),
+        };
+        Some((slot(first)?, slot(last)?, RedisServer { host, port: slot(port)? }))
+    };
+    let ranges: Vec<_> = reply.items().iter().filter_map(range).collect();
+    if ranges.is_empty() {
+        let why = format!("{asked} knows of no slots; is the cluster made? nothing was written");
+        return Err(StoreError::before(StoreErrorKind::Unavailable, why));
+    }
+    Ok(ranges)
+}

@@ -1,0 +1,3 @@
+//! The ledger on Redis, on real servers that the tests start.
+
+mod conformance;
