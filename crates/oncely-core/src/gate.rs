@@ -18,8 +18,8 @@ use crate::tally::Tally;
 pub struct Move {
     /// Names the move, at both ends.
     pub id: [u8; 16],
-    /// How often the move was taken up: of two programs that work on it, only the latest may write.
-    pub run: u32,
+    /// Names the program that took it up last, at random: of two that work on a move, only one may write.
+    pub run: u64,
     /// The other end, for messages: an address without secrets.
     pub other: String,
     /// What is added to times of the old ledger's clock so that they mean the same by the new one's.

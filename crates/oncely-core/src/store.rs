@@ -287,7 +287,8 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(Gate::Open)))
     }
 
-    /// Turns the gate if it stands as `from` says; answers how it stands now, durably. When this answers, every write
+    /// Turns the gate if it stands as `from` says; answers how it stands now, durably. Somebody who has to know that it was
+    /// them makes `to` unlike any other. When this answers, every write
     /// that passed the gate as it was before is there to be read.
     fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate> {
         let _ = (from, to);

@@ -13,7 +13,7 @@ pub(crate) fn read(connection: &Connection) -> Result<Gate, Trouble> {
     let row = statement.query_row([], |row| {
         let of = Move {
             id: row.get(1)?,
-            run: row.get(2)?,
+            run: row.get::<_, i64>(2)? as u64,
             other: row.get(3)?,
             shift_ms: row.get(4)?,
             steady_since: Millis(row.get::<_, i64>(5)? as u64),
@@ -43,7 +43,7 @@ pub(crate) fn write(connection: &Connection, gate: &Gate) -> Result<(), Trouble>
     connection.execute(
         "INSERT OR REPLACE INTO gate (only, phase, id, run, other, shift_ms, steady_since) \
          VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6)",
-        (phase, of.id, of.run, &of.other, of.shift_ms, of.steady_since.0 as i64),
+        (phase, of.id, of.run as i64, &of.other, of.shift_ms, of.steady_since.0 as i64),
     )?;
     Ok(())
 }

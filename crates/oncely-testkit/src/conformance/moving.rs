@@ -282,7 +282,7 @@ pub(super) async fn only_the_move_that_fills_a_ledger_may_import(ledger: Ledger)
 }
 
 pub(super) async fn the_gate_survives_a_reopen(ledger: Ledger) -> Verdict {
-    let gate = Gate::Closed(Move { shift_ms: i64::MIN, run: u32::MAX, ..a_move(9) });
+    let gate = Gate::Closed(Move { shift_ms: i64::MIN, run: u64::MAX, ..a_move(9) });
     turn(&**ledger.store(), Gate::Open, gate.clone()).await?;
     let stays = ledger.store().turn_gate(Gate::Open, Gate::Filling(a_move(2))).await?;
     hold!(stays == gate, "a gate that stood elsewhere was turned: {stays:?}");

@@ -22,7 +22,7 @@ impl Transfer {
             events: 0,
             counters: 0,
             shift_ms: of.shift_ms,
-            runs: of.run,
+            resumed: false,
         };
         self.compare_records(of, &mut report, progress).await?;
         let there = self.count_there().await?;

@@ -110,8 +110,8 @@ pub struct Report {
     pub counters: u64,
     /// What was added to every time.
     pub shift_ms: i64,
-    /// How often the move was taken up.
-    pub runs: u32,
+    /// Whether an earlier run had begun it.
+    pub resumed: bool,
 }
 
 /// Why a ledger was not moved, or not to the end.
@@ -166,14 +166,14 @@ impl Transfer {
         wait: Duration,
         mut progress: impl FnMut(&Progress),
     ) -> Result<Report, TransferError> {
-        let of = self.enter(wait).await?;
+        let (of, resumed) = self.enter(wait).await?;
         self.close(&of, wait, &mut progress).await?;
         self.bring_records(&of, &mut progress).await?;
         self.bring_events(&of, &mut progress).await?;
         self.bring_counters(&of).await?;
         let report = self.compare(&of, &mut progress).await?;
         self.turn(&self.to, Gate::Filling(of), Gate::Open).await?;
-        Ok(report)
+        Ok(Report { resumed, ..report })
     }
 
     /// Gives a move up: the old ledger takes calls again. Refused once the new one was opened. What the new one holds by
@@ -200,8 +200,9 @@ impl Transfer {
         self.from.store()
     }
 
-    /// Marks both ends, or takes up a move that is marked already. The answer is how the new ledger remembers it.
-    async fn enter(&self, wait: Duration) -> Result<Move, TransferError> {
+    /// Marks both ends, or takes up a move that is marked already. The answer is how the new ledger remembers it, and
+    /// whether something may have been brought already.
+    async fn enter(&self, wait: Duration) -> Result<(Move, bool), TransferError> {
         let (left, filled) = (self.from().gate().await?, self.to.gate().await?);
         match (&left, &filled) {
             (Gate::Open, Gate::Open) => {
@@ -212,7 +213,13 @@ impl Transfer {
                 self.check_empty().await?;
                 let into = self.new_move().await?;
                 self.turn(&self.to, Gate::Open, Gate::Filling(into.clone())).await?;
-                self.leave(into).await
+                if let Err(error) = self.check_empty().await {
+                    // It came in before the mark: nobody else writes under a mark that is ours alone.
+                    self.turn(&self.to, Gate::Filling(into), Gate::Open).await?;
+                    return Err(error);
+                }
+                self.leave(&into).await?;
+                Ok((into, false))
             }
             // Killed before the old one was marked: as long as nothing was brought, it is as good as not begun.
             (Gate::Open, Gate::Filling(into)) if into.other == self.from().describe() => {
@@ -220,42 +227,38 @@ impl Transfer {
                 let fresh = self.new_move().await?;
                 // The same name, in case somebody is about to mark the old one with it; unless it was given up.
                 let id = if into.id == GIVEN_UP { fresh.id } else { into.id };
-                let again = Move { id, run: into.run + 1, ..fresh };
+                let again = Move { id, ..fresh };
                 self.turn(&self.to, filled.clone(), Gate::Filling(again.clone())).await?;
-                self.leave(again).await
+                self.leave(&again).await?;
+                Ok((again, true))
             }
             (Gate::Closing(out) | Gate::Closed(out), Gate::Filling(into)) if out.id == into.id => {
-                let again = Move { run: into.run + 1, ..into.clone() };
+                let again = Move { run: random_run()?, ..into.clone() };
                 self.turn(&self.to, filled.clone(), Gate::Filling(again.clone())).await?;
-                Ok(again)
+                Ok((again, true))
             }
             _ => Err(self.finished_or_elsewhere(&left, &filled).await?),
         }
     }
 
-    /// Marks the old ledger as closing; what may have come into the new one before it was marked is looked for again.
-    async fn leave(&self, into: Move) -> Result<Move, TransferError> {
-        if let Err(error) = self.check_empty().await {
-            self.turn(&self.to, Gate::Filling(into), Gate::Open).await?;
-            return Err(error);
+    /// Marks the old ledger as closing, unless somebody has done so for this very move.
+    async fn leave(&self, into: &Move) -> Result<(), TransferError> {
+        let out = Move { other: self.to.describe(), ..into.clone() };
+        match self.from().turn_gate(Gate::Open, Gate::Closing(out)).await? {
+            Gate::Closing(out) | Gate::Closed(out) if out.id == into.id => Ok(()),
+            stands => Err(self.elsewhere(&stands, &Gate::Filling(into.clone()))),
         }
-        let out = Move { run: 1, other: self.to.describe(), ..into.clone() };
-        self.turn(self.from(), Gate::Open, Gate::Closing(out)).await?;
-        Ok(into)
     }
 
     async fn new_move(&self) -> Result<Move, TransferError> {
         let mut id = [0; 16];
-        getrandom::fill(&mut id).map_err(|e| {
-            let message = format!("the system gives no random numbers: {e}; nothing was moved");
-            StoreError::before(StoreErrorKind::Unavailable, message)
-        })?;
+        getrandom::fill(&mut id).map_err(not_random)?;
         // Read in this order, what passes in between makes records look younger there: they are kept for longer.
         let here = self.from().now().await?;
         let there = self.to.now().await?;
         let shift_ms = i64::try_from(i128::from(there.0) - i128::from(here.0)).unwrap_or(i64::MAX);
         let steady_since = self.from().steady_since();
-        Ok(Move { id, run: 1, other: self.from().describe(), shift_ms, steady_since })
+        Ok(Move { id, run: random_run()?, other: self.from().describe(), shift_ms, steady_since })
     }
 
     async fn check_empty(&self) -> Result<(), TransferError> {
@@ -373,6 +376,15 @@ impl Transfer {
             tell(&*self.to, filled)
         ))
     }
+}
+
+fn random_run() -> Result<u64, StoreError> {
+    getrandom::u64().map_err(not_random)
+}
+
+fn not_random(error: getrandom::Error) -> StoreError {
+    let message = format!("the system gives no random numbers: {error}; nothing was moved");
+    StoreError::before(StoreErrorKind::Unavailable, message)
 }
 
 /// Whether a record says that an attempt is under way.

@@ -142,7 +142,7 @@ fn print(global: &Global, report: &Report, took: Duration) {
             "events": report.events,
             "counters": report.counters,
             "clock_shift_ms": report.shift_ms,
-            "runs": report.runs,
+            "resumed": report.resumed,
             "took_ms": took.as_millis() as u64,
         }));
         return;
