@@ -27,8 +27,13 @@ impl Runner {
 
     /// The command line that runs a command under a key.
     pub fn run(&self, key: &str, command: &[&str]) -> Command {
+        self.run_with(&[], key, command)
+    }
+
+    /// The same with options of `run`.
+    pub fn run_with(&self, options: &[&str], key: &str, command: &[&str]) -> Command {
         let mut line = self.subcommand("run");
-        line.args(["--key", key, "--"]).args(command);
+        line.args(options).args(["--key", key, "--"]).args(command);
         line
     }
 

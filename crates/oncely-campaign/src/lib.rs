@@ -6,15 +6,20 @@
 //! - [`programs`]: where the binaries under test are; [`ledger`]: what a ledger says through its command line.
 //! - [`kills`]: many processes on one ledger, killed at random moments.
 //! - [`mcp_kills`]: MCP clients, proxies and servers, killed at random moments.
-//! - `judge`: what a key is judged by after either.
+//! - [`failovers`]: processes on one ledger whose server is killed and replaced under them.
+//! - `judge`: what a key is judged by after any of these.
 //! - [`syscalls`]: one run, killed or failed at each of its system calls in turn.
 //! - [`cuts`]: power cuts under many writers, on the mounts of [`mounts`].
-//! - [`clock`]: one run whose wall clock is somewhere else.
+//! - [`clock`]: one run whose wall clock is somewhere else; [`hosts`]: runs on other machines; [`bench`]: what a test of
+//!   single runs needs.
 //!
 //! Every driver is used twice: bounded by the tests, and at length by the `campaign` binary.
 
+pub mod bench;
 pub mod clock;
 pub mod cuts;
+pub mod failovers;
+pub mod hosts;
 mod judge;
 pub mod kills;
 pub mod ledger;

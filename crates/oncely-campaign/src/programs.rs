@@ -19,6 +19,8 @@ pub struct Programs {
     pub careless: PathBuf,
     /// Writes and acknowledges, for power cuts.
     pub cut_writer: PathBuf,
+    /// Makes calls while the server of its ledger is taken away.
+    pub store_worker: PathBuf,
     /// An MCP client that makes one call.
     pub mcp_client: PathBuf,
     /// An MCP server whose tool reports one effect to the outside ledger.
@@ -62,6 +64,7 @@ fn build() -> Checked<Programs> {
         effect_ledger: there(directory, "effect-ledger")?,
         careless: there(directory, "careless")?,
         cut_writer: there(directory, "cut-writer")?,
+        store_worker: there(directory, "store-worker")?,
         mcp_client: there(directory, "mcp-client")?,
         mcp_server: there(directory, "mcp-server")?,
     })

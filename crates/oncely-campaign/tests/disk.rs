@@ -2,53 +2,11 @@
 //! says what is wrong.
 
 use std::path::Path;
-use std::process::Output;
 
 use oncely_campaign::Checked;
-use oncely_campaign::ledger::Runner;
+use oncely_campaign::bench::Bench;
 use oncely_campaign::mounts::Mount;
-use oncely_campaign::outside::Outside;
-use oncely_campaign::programs::{Privilege, Programs, privileged};
-
-/// One ledger, one outside ledger, and a run that reports to it.
-struct Bench {
-    programs: Programs,
-    outside: Outside,
-    runner: Runner,
-    directory: tempfile::TempDir,
-}
-
-impl Bench {
-    fn new(ledger: impl FnOnce(&Path) -> String) -> Checked<Self> {
-        let (programs, directory) = (Programs::find()?, tempfile::tempdir()?);
-        let outside = Outside::start(&programs, directory.path())?;
-        let runner = Runner { program: programs.oncely.clone(), store: ledger(directory.path()) };
-        Ok(Self { programs, outside, runner, directory })
-    }
-
-    fn run(&self, key: &str) -> Checked<Output> {
-        let (effect, socket) =
-            (self.programs.effect.to_string_lossy(), self.outside.socket().to_string_lossy());
-        Ok(self.runner.run(key, &[&effect, &socket, key, "succeeds"]).output()?)
-    }
-
-    /// The run is refused with exit 12 and these words, and nothing happens.
-    fn refuses(&self, key: &str, words: &str) -> Checked<()> {
-        let output = self.run(key)?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(12), "{said}");
-        assert!(said.contains(words) && said.contains("nothing"), "{said}");
-        assert_eq!(self.outside.count(key)?, 0, "it was refused and took place");
-        Ok(())
-    }
-
-    fn succeeds(&self, key: &str) -> Checked<Vec<u8>> {
-        let output = self.run(key)?;
-        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(self.outside.count(key)?, 1);
-        Ok(output.stdout)
-    }
-}
+use oncely_campaign::programs::{Privilege, privileged};
 
 fn mounting_is_skipped() -> Checked<bool> {
     Ok(privileged("full and read-only disks", &["mount", "umount"])? == Privilege::Skipped)
@@ -74,9 +32,7 @@ fn below_the_floor_new_claims_are_refused_and_a_running_one_still_ends() {
     let mount = Mount::memory_disk(&bench.directory.path().join("disk"), "4m").unwrap();
     let first = bench.succeeds("first").unwrap();
     // It claims while there is room, and ends when there is none.
-    let (effect, socket) =
-        (bench.programs.effect.to_string_lossy(), bench.outside.socket().to_string_lossy());
-    let slow = bench.runner.run("slow", &[&effect, &socket, "slow", "succeeds", "1500"]).spawn().unwrap();
+    let slow = bench.line("slow", 1500).spawn().unwrap();
     while !bench.runner.states().unwrap().contains_key("slow") {
         std::thread::yield_now();
     }

@@ -56,7 +56,7 @@ pub async fn check(address: &str) -> Result<Vec<Check>, StoreError> {
         Some(("sqlite", rest)) => Ok(sqlite::check(&SqliteOptions::parse(rest)?)),
         #[cfg(feature = "sqlite")]
         None => Ok(sqlite::check(&SqliteOptions::parse(address)?)),
-        _ => Err(crate::not_an_address(address)),
+        _ => Err(crate::unknown(address)),
     }
 }
 
@@ -68,7 +68,7 @@ pub async fn migrate(address: &str) -> Result<Migrated, StoreError> {
         Some(("sqlite", rest)) => sqlite::migrate(SqliteOptions::parse(rest)?),
         #[cfg(feature = "sqlite")]
         None => sqlite::migrate(SqliteOptions::parse(address)?),
-        _ => Err(crate::not_an_address(address)),
+        _ => Err(crate::unknown(address)),
     }
 }
 
@@ -78,7 +78,7 @@ pub fn migration_sql(address: &str) -> Result<String, StoreError> {
         Some(("memory", "")) => Ok("-- a ledger in memory has no tables\n".to_owned()),
         #[cfg(feature = "sqlite")]
         Some(("sqlite", _)) | None => Ok(sqlite::migration_sql()),
-        _ => Err(crate::not_an_address(address)),
+        _ => Err(crate::unknown(address)),
     }
 }
 
@@ -90,6 +90,6 @@ pub async fn is_absent(address: &str) -> Result<bool, StoreError> {
         Some(("sqlite", rest)) => Ok(!SqliteOptions::parse(rest)?.path.exists()),
         #[cfg(feature = "sqlite")]
         None => Ok(!SqliteOptions::parse(address)?.path.exists()),
-        _ => Err(crate::not_an_address(address)),
+        _ => Err(crate::unknown(address)),
     }
 }

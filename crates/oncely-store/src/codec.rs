@@ -36,7 +36,15 @@ pub(crate) fn batch_of(event_seq: u64) -> u64 {
 
 /// Packs what columns do not hold. The kept bytes are stored beside it: see [`kept`].
 pub(crate) fn pack_body(record: &Record) -> Vec<u8> {
-    let body = &record.body;
+    pack(&record.body, record.changed_at, record.created_at, record.sent_at)
+}
+
+/// The same for a body whose times stand elsewhere, as whoever packs it does not know them yet.
+pub(crate) fn pack_timeless(body: &Body) -> Vec<u8> {
+    pack(body, Millis(0), Millis(0), Millis(0))
+}
+
+fn pack(body: &Body, changed_at: Millis, created_at: Millis, sent_at: Millis) -> Vec<u8> {
     let print = &body.fingerprint;
     let derived = derived_digest(&body.name.key);
     let mut flags = 0;
@@ -53,8 +61,8 @@ pub(crate) fn pack_body(record: &Record) -> Vec<u8> {
     if flags & RAW_IS_CANONICAL == 0 {
         out.raw(&print.raw.0);
     }
-    out.difference(record.changed_at.0, record.created_at.0);
-    out.difference(record.changed_at.0, record.sent_at.0);
+    out.difference(changed_at.0, created_at.0);
+    out.difference(changed_at.0, sent_at.0);
     for number in [body.generation, body.attempts, body.tries, body.rejections] {
         out.number(u64::from(number));
     }
@@ -280,22 +288,29 @@ fn unpack_count(from: &mut Unpacker<'_>) -> Result<u64, Damaged> {
     }
 }
 
-/// Reads the events of one batch back.
+/// Reads the events of one batch back. They may have been packed in several pieces, one after the other.
 pub(crate) fn unpack_events(batch: u64, at: Millis, bytes: &[u8]) -> Result<Vec<LoggedEvent>, Damaged> {
     let mut from = Unpacker::new(bytes);
-    let count = unpack_count(&mut from)?;
     let mut events = Vec::new();
-    for index in 0..count {
-        let intent = IntentId(from.array()?);
-        let kind = EventKind::from_number(from.byte()?).ok_or(Damaged("an event has an unknown kind"))?;
-        let attempt = from.number32()?;
-        let texts = from.byte()?;
-        let actor = if texts & 1 != 0 { Some(from.text()?.to_owned()) } else { None };
-        let note = if texts & 2 != 0 { Some(from.text()?.to_owned()) } else { None };
-        let event = Event { intent, attempt, kind, actor, note };
-        events.push(LoggedEvent { seq: event_seq(batch, index), at, event });
+    loop {
+        for _ in 0..unpack_count(&mut from)? {
+            let event = unpack_event(&mut from)?;
+            events.push(LoggedEvent { seq: event_seq(batch, events.len() as u64), at, event });
+        }
+        if from.is_empty() {
+            return Ok(events);
+        }
     }
-    Ok(events)
+}
+
+fn unpack_event(from: &mut Unpacker<'_>) -> Result<Event, Damaged> {
+    let intent = IntentId(from.array()?);
+    let kind = EventKind::from_number(from.byte()?).ok_or(Damaged("an event has an unknown kind"))?;
+    let attempt = from.number32()?;
+    let texts = from.byte()?;
+    let actor = if texts & 1 != 0 { Some(from.text()?.to_owned()) } else { None };
+    let note = if texts & 2 != 0 { Some(from.text()?.to_owned()) } else { None };
+    Ok(Event { intent, attempt, kind, actor, note })
 }
 
 /// Adds a batch to a record's trail: the batches whose events concern it, oldest first, as differences.

@@ -1,4 +1,4 @@
-//! Ledgers for Oncely: memory and SQLite.
+//! Ledgers for Oncely: memory, SQLite and PostgreSQL.
 //!
 //! Every ledger keeps the contract of [`oncely_core::Store`]. [`open`] finds the right one for an address:
 //!
@@ -10,14 +10,20 @@
 //! # }
 //! ```
 //!
-//! A map: [`MemoryStore`] for tests, [`SqliteStore`] for the file that processes share; [`sealed`] encrypts what any
-//! ledger keeps of results; `clock` keeps the ledger's time, `process` says who lives.
-#![cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "parts that only a durable ledger needs"))]
+//! A map: [`MemoryStore`] for tests, [`SqliteStore`] for the file that processes share, `postgres` for the database that
+//! machines share; [`sealed`] encrypts what any ledger keeps of results; `clock` keeps the ledger's time, `process` says who lives.
+#![cfg_attr(
+    not(all(feature = "sqlite", feature = "postgres")),
+    allow(dead_code, reason = "parts that only some ledgers need")
+)]
 
 mod check;
 mod clock;
 mod codec;
+mod listing;
 mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod process;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -34,13 +40,16 @@ use oncely_core::{Store, StoreError, StoreErrorKind};
 
 pub use check::{Check, Health, Migrated, check, is_absent, migrate, migration_sql};
 pub use memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresOptions, PostgresStore};
 pub use process::{liveness, liveness_across_hosts, this_process};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOptions, RedisStore};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStore};
 
-/// Opens the ledger at an address: `memory:`, `sqlite:PATH[?min_free=32MiB&...]`, or a bare path of a SQLite file.
+/// Opens the ledger at an address: `memory:`, `sqlite:PATH[?min_free=32MiB&...]`, a bare path of a SQLite file, or
+/// `postgres://USER@HOST/DATABASE[?schema=oncely&...]`.
 pub async fn open(address: &str) -> Result<Arc<dyn Store>, StoreError> {
     match scheme(address) {
         Some(("memory", "")) => Ok(Arc::new(MemoryStore::new())),
@@ -52,15 +61,23 @@ pub async fn open(address: &str) -> Result<Arc<dyn Store>, StoreError> {
         Some(("sqlite", rest)) => Ok(Arc::new(SqliteStore::open(SqliteOptions::parse(rest)?)?)),
         #[cfg(feature = "sqlite")]
         None => Ok(Arc::new(SqliteStore::open(SqliteOptions::parse(address)?)?)),
-        _ => Err(not_an_address(address)),
+        #[cfg(feature = "postgres")]
+        Some(("postgres" | "postgresql", _)) => {
+            Ok(Arc::new(PostgresStore::open(PostgresOptions::parse(address)?).await?))
+        }
+        // Only its beginning is repeated: the rest may hold a password.
+        Some((scheme, _)) => Err(unknown(&format!("{scheme}:…"))),
+        #[cfg(not(feature = "sqlite"))]
+        None => Err(unknown(address)),
     }
 }
 
-fn not_an_address(address: &str) -> StoreError {
+fn unknown(address: &str) -> StoreError {
     StoreError::before(
         StoreErrorKind::BadAddress,
         format!(
-            "{address:?} is not an address of a ledger; nothing was opened; allowed: memory:, sqlite:PATH, or a path"
+            "{address:?} is not an address of a ledger; nothing was opened; allowed: memory:, sqlite:PATH, \
+             postgres://USER@HOST/DATABASE, or a path"
         ),
     )
 }

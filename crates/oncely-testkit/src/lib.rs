@@ -4,6 +4,8 @@
 //!   test of its own, so that a failing ledger names the promise that it breaks.
 //! - [`mod@reference`]: the smallest ledger that keeps every promise, to read before writing one.
 //! - [`sim`]: a world with faults for engines to run in, everything from one seed; [`auditor`]: watches it from outside.
+//! - [`histories`]: what several clients of a ledger asked and were answered, and whether it can have happened one after the
+//!   other.
 //! - `servers`, with the feature of that name: real servers, started and stopped by the tests that need them.
 //!
 //! ```
@@ -18,6 +20,7 @@
 
 pub mod auditor;
 pub mod conformance;
+pub mod histories;
 pub mod reference;
 #[cfg(all(feature = "servers", unix))]
 pub mod servers;

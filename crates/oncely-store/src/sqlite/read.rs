@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use oncely_core::limits::PAGE_MAX;
 use oncely_core::{
-    Counter, Filter, IntentId, IntentName, Key, LogQuery, LoggedEvent, Millis, Namespace, Record, Scope,
-    StateName, StoreError, Tally, ToolName, Wrote,
+    Counter, Filter, IntentId, Key, LogQuery, LoggedEvent, Millis, Namespace, Record, StateName, StoreError,
+    Tally, ToolName, Wrote,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
@@ -17,6 +17,7 @@ use super::errors::Trouble;
 use super::files::Files;
 use super::rows::{self, DUE_IN_DOUBT, DUE_RUNNING, select_records, state_number};
 use crate::codec::{batch_of, derived_digest, unpack_events, unpack_trail};
+use crate::listing::{exact_intent, id_range};
 use crate::wire::Damaged;
 
 /// Most connections kept open for readers; more are opened when needed and closed after.
@@ -90,18 +91,6 @@ pub(crate) fn scan(
     Ok((records, None))
 }
 
-fn exact_intent(filter: &Filter) -> Option<IntentId> {
-    let scope = filter.scope.as_deref()?;
-    let tool = filter.tool.as_deref().filter(|tool| !tool.contains('*'))?;
-    let name = IntentName {
-        namespace: filter.namespace.clone()?,
-        scope: if scope.is_empty() { Scope::none() } else { Scope::parse(scope).ok()? },
-        tool: ToolName::parse(tool).ok()?,
-        key: Key::from_stored(filter.key.as_deref()?).ok()?,
-    };
-    Some(name.intent_id())
-}
-
 /// A query that leaves out most of what the filter would: open states and ids by their index, the rest in one pass.
 fn scan_sql(filter: &Filter, from: u64) -> (String, Vec<Value>) {
     let mut sql = select_records!("WHERE r.id > ?1").to_owned();
@@ -134,9 +123,9 @@ fn scan_sql(filter: &Filter, from: u64) -> (String, Vec<Value>) {
         let stored = digest.map_or_else(|| Value::Text(key.clone()), |digest| Value::Blob(digest.to_vec()));
         and("r.key =", stored);
     }
-    if let Some((low, high)) = filter.id_prefix.as_deref().and_then(prefix_range) {
-        and("r.head >=", Value::Blob(low));
-        and("r.head <=", Value::Blob(high));
+    if let Some((low, high)) = filter.id_prefix.as_deref().and_then(id_range) {
+        and("r.head >=", Value::Blob(rows::head(&low).to_vec()));
+        and("r.head <=", Value::Blob(rows::head(&high).to_vec()));
     }
     if let Some(since) = filter.changed_since {
         and("r.changed_at >=", Value::Integer(since.0 as i64));
@@ -146,15 +135,6 @@ fn scan_sql(filter: &Filter, from: u64) -> (String, Vec<Value>) {
     }
     sql.push_str(" ORDER BY r.id");
     (sql, values)
-}
-
-/// The first and the last indexed half of an id that begins with these digits.
-fn prefix_range(prefix: &str) -> Option<(Vec<u8>, Vec<u8>)> {
-    let bound = |fill: char| {
-        let digits: String = prefix.chars().chain(std::iter::repeat(fill)).take(64).collect();
-        IntentId::parse(&digits).map(|id| rows::head(&id).to_vec())
-    };
-    Some((bound('0')?, bound('f')?))
 }
 
 /// Reads the log; also the place to go on after.

@@ -48,7 +48,7 @@ impl PostgresBuilder {
         self
     }
 
-    /// Listens on this address besides 127.0.0.1, for clients in other network namespaces.
+    /// Listens on this address, such as 0.0.0.0, for clients in other network namespaces.
     pub fn listen(mut self, address: &str) -> Self {
         self.listen = Some(address.to_owned());
         self
@@ -264,10 +264,7 @@ impl Postgres {
     /// Settings lie in files that are written anew: a copy of another server's folder brings that server's.
     pub(super) fn write_settings(&self) -> Result<(), Trouble> {
         let mut lines = vec![
-            format!(
-                "listen_addresses = '127.0.0.1{}'",
-                self.options.listen.as_ref().map_or(String::new(), |a| format!(",{a}"))
-            ),
+            format!("listen_addresses = '{}'", self.options.listen.as_deref().unwrap_or("127.0.0.1")),
             format!("port = {}", self.port),
             format!("unix_socket_directories = '{}'", self.folder.path().display()),
             "shared_buffers = '32MB'\nmax_wal_size = '256MB'\nwal_keep_size = '128MB'\nmax_wal_senders = 5"

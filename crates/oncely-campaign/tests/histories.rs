@@ -1,0 +1,96 @@
+//! Histories of clients on real ledgers, through taps that are cut, over servers that are restarted: all can have happened
+//! one after the other.
+#![allow(clippy::print_stdout, reason = "seeds and figures")]
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use oncely_campaign::Checked;
+use oncely_core::Store;
+use oncely_testkit::histories::{Plan, record};
+use oncely_testkit::servers::{Postgres, Redis, Tap};
+use oncely_testkit::sim::Rng;
+
+const PLAN: Plan = Plan {
+    seed: 0,
+    keys: 3,
+    clients: 3,
+    operations: 60,
+    pause: Duration::from_millis(6),
+    patience: Duration::from_secs(60),
+};
+
+/// What happens to the way to the server while clients are at work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Weather {
+    Fair,
+    Cuts,
+}
+
+/// Records histories of two handles and checks them; both handles go through the tap, if there is one.
+fn linearizable(
+    address: &str,
+    tap: Option<&Tap>,
+    weather: Weather,
+    seeds: std::ops::Range<u64>,
+) -> Checked<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    for seed in seeds {
+        let stores: Vec<Arc<dyn Store>> = runtime.block_on(async {
+            Checked::Ok(vec![oncely_store::open(address).await?, oncely_store::open(address).await?])
+        })?;
+        let recording = runtime.spawn(async move { record(&stores, Plan { seed, ..PLAN }).await });
+        let mut rng = Rng::split(seed, u64::MAX);
+        while let (Some(tap), false, Weather::Cuts) = (tap, recording.is_finished(), weather) {
+            thread::sleep(Duration::from_millis(rng.below(60)));
+            match rng.below(3) {
+                0 => tap.cut_once(),
+                1 => tap.cut_after_answered(rng.below(400) as usize),
+                _ => tap.delay(Duration::from_millis(rng.below(8))),
+            }
+        }
+        if let Some(tap) = tap {
+            tap.pass();
+        }
+        let history = runtime.block_on(recording)?;
+        println!(
+            "seed {seed}, {weather:?}: {} operations, {} writes, {} refused, {} unanswered",
+            history.len(),
+            history.writes(),
+            history.refused(),
+            history.unanswered()
+        );
+        history.check()?;
+        assert!(history.writes() > 10, "nothing was written");
+        if weather == Weather::Cuts {
+            assert!(history.unanswered() + history.refused() > 0, "no cut met anything");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn histories_of_a_ledger_file_have_an_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = format!("sqlite:{}?min_free=0", directory.path().join("ledger.db").display());
+    linearizable(&address, None, Weather::Fair, 100..103).unwrap();
+}
+
+#[test]
+fn histories_on_postgres_have_an_order() {
+    let postgres = Postgres::start().unwrap();
+    let tap = Tap::to_port(postgres.port()).unwrap();
+    let address = postgres.url_through(tap.port(), "postgres");
+    linearizable(&address, Some(&tap), Weather::Fair, 200..203).unwrap();
+    linearizable(&address, Some(&tap), Weather::Cuts, 300..306).unwrap();
+}
+
+#[test]
+fn histories_on_redis_have_an_order() {
+    let redis = Redis::start().unwrap();
+    let tap = Tap::to_port(redis.port()).unwrap();
+    let address = redis.url_through(tap.port());
+    linearizable(&address, Some(&tap), Weather::Fair, 400..403).unwrap();
+    linearizable(&address, Some(&tap), Weather::Cuts, 500..506).unwrap();
+}

@@ -1,0 +1,425 @@
+//! The PostgreSQL ledger: many machines, one service, and an engine that is already run by people who know it.
+//!
+//! - [`options`], [`tls`], [`connect`], [`settings`], [`schema`]: opening, and refusing what is not safe.
+//! - [`queue`], [`tickets`], [`pool`]: requests wait together and leave together.
+//! - [`session`], [`sql`], [`params`], [`rows`], [`batch`]: one statement for many requests. [`jobs`], [`read`]: the rest.
+//! - [`waiters`], [`listen`]: how waiting callers learn of what others do. [`moving`]: how it moves.
+
+mod batch;
+mod connect;
+mod errors;
+mod jobs;
+mod listen;
+mod moving;
+mod options;
+mod params;
+mod pool;
+mod queue;
+mod read;
+mod rows;
+mod schema;
+mod session;
+mod settings;
+mod sql;
+mod tickets;
+mod tls;
+mod waiters;
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use oncely_core::{
+    Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
+    Millis, Move, Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError,
+    StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version,
+};
+use tokio::sync::{Notify, oneshot};
+
+pub use options::{Durability, PostgresOptions, Prepared, Tls};
+pub use schema::{Migrated, migrate, migration_sql};
+
+use crate::codec::pack_events;
+use crate::process;
+use crate::tallies::Tallies;
+use connect::{Door, Link};
+use queue::{Answer, Job, Queue, Request};
+use rows::Half;
+use session::{Names, Session};
+use sql::Statements;
+use waiters::Waiters;
+
+/// Most events in one request: the log has room for so many from each request of a statement.
+const EVENTS_MAX: usize = 128;
+
+/// A ledger in a PostgreSQL database.
+///
+/// Dropping the last handle writes what was handed in, for at most a few seconds, and ends the connections.
+pub struct PostgresStore {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// How a ledger is doing, for metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Health {
+    /// Open connections for calls; with none, calls wait.
+    pub connected: usize,
+    /// Connections opened after the first.
+    pub reconnects: u64,
+    /// Requests that wait.
+    pub queued: usize,
+    /// Whether messages from other machines arrive; else waiters' records are looked at often.
+    pub hears: bool,
+}
+
+/// What the tasks of one ledger share.
+pub(crate) struct Shared {
+    /// The process that opened the ledger.
+    opened_by: u32,
+    address: String,
+    /// The channel of messages between machines.
+    channel: String,
+    door: Door,
+    statements: Arc<Statements>,
+    names: Arc<Names>,
+    queue: Queue,
+    watchers: Waiters,
+    tallies: Tallies,
+    /// The newest time that the server was seen to tell.
+    newest_ms: AtomicU64,
+    connected: AtomicUsize,
+    reconnects: AtomicU64,
+    refused: Mutex<Option<StoreError>>,
+    closing: Notify,
+    /// Rung when somebody waits for the first time.
+    listen: Notify,
+}
+
+impl Shared {
+    fn new(options: PostgresOptions) -> Result<Self, StoreError> {
+        let tls = tls::connector(&options)?;
+        Ok(Self {
+            opened_by: pid(),
+            address: options.describe(),
+            channel: channel(&options.schema),
+            statements: Arc::new(Statements::new(&options.schema)),
+            names: Arc::default(),
+            queue: Queue::new(options.queue_max, options.pool),
+            door: Door { options: Arc::new(options), tls },
+            watchers: Waiters::default(),
+            tallies: Tallies::default(),
+            newest_ms: AtomicU64::new(0),
+            connected: AtomicUsize::new(0),
+            reconnects: AtomicU64::new(0),
+            refused: Mutex::new(None),
+            closing: Notify::new(),
+            listen: Notify::new(),
+        })
+    }
+
+    fn session(&self, link: Link) -> Session {
+        Session::new(link, Arc::clone(&self.statements), Arc::clone(&self.names))
+    }
+
+    /// The newest time seen, below which no stamp may fall.
+    fn floor(&self) -> i64 {
+        i64::try_from(self.newest_ms.load(Ordering::Acquire)).unwrap_or(i64::MAX)
+    }
+
+    /// Takes note of a time that the server told, and answers the newest known.
+    fn passed(&self, now: Millis) -> Millis {
+        Millis(self.newest_ms.fetch_max(now.0, Ordering::AcqRel).max(now.0))
+    }
+
+    /// Tells other machines that records have changed for which somebody waits.
+    fn tell_others(&self, heads: Vec<Half>) {
+        if !heads.is_empty() {
+            // If there is no room for it, those who wait find out by themselves.
+            let _ = self.queue.submit(Request::Job(Job::Tell { heads }));
+        }
+    }
+
+    /// Remembers why there is no connection.
+    fn refuse(&self, error: StoreError) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+
+    /// Why a request that waited for too long was not served.
+    fn unreachable(&self) -> StoreError {
+        let seconds = self.door.options.wait.as_secs();
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match refused.filter(|_| self.connected.load(Ordering::Relaxed) == 0) {
+            Some(error) => error,
+            None => StoreError::before(
+                StoreErrorKind::Overloaded,
+                format!(
+                    "the ledger {} had no connection free for {seconds} s; nothing was written; try again",
+                    self.address
+                ),
+            ),
+        }
+    }
+
+    async fn ask_job(&self, job: Job) -> Result<Answer, StoreError> {
+        self.queue.submit(Request::Job(job))?.await.map_err(|_| stopped())?
+    }
+}
+
+impl PostgresStore {
+    /// Opens a ledger, and makes it if there is none and the role may.
+    pub async fn open(options: PostgresOptions) -> Result<Self, StoreError> {
+        let shared = Arc::new(Shared::new(options)?);
+        let (opened, told) = oneshot::channel();
+        let serving = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("oncely-postgres".into())
+            .spawn(move || pool::serve(&serving, opened))
+            .map_err(|error| {
+                let message =
+                    format!("the ledger's thread could not be started: {error}; nothing was written");
+                StoreError::before(StoreErrorKind::Unavailable, message)
+            })?;
+        let store = Self { shared, thread: Mutex::new(Some(thread)) };
+        told.await.map_err(|_| stopped())??;
+        Ok(store)
+    }
+
+    /// How the ledger is doing.
+    pub fn health(&self) -> Health {
+        Health {
+            connected: self.shared.connected.load(Ordering::Relaxed),
+            reconnects: self.shared.reconnects.load(Ordering::Relaxed),
+            queued: self.shared.queue.len(),
+            hears: self.shared.watchers.hears(),
+        }
+    }
+
+    fn check_process(&self) -> Result<(), StoreError> {
+        if pid() == self.shared.opened_by {
+            return Ok(());
+        }
+        Err(StoreError::before(
+            StoreErrorKind::Unavailable,
+            "this process was forked from the one that opened the ledger; nothing was written; open it again here",
+        ))
+    }
+
+    fn ask<T: Send + 'static>(&self, request: Request, pick: fn(Answer) -> Option<T>) -> StoreFuture<'_, T> {
+        let submitted = self.check_process().and_then(|()| self.shared.queue.submit(request));
+        Box::pin(async move {
+            let answer = submitted?.await.map_err(|_| stopped())??;
+            pick(answer).ok_or_else(stopped)
+        })
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread.filter(|_| self.check_process().is_ok()) {
+            self.shared.closing.notify_one();
+            // A panic there has answered its callers by dropping them.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Store for PostgresStore {
+    fn describe(&self) -> String {
+        self.shared.address.clone()
+    }
+
+    /// Never: another machine may have removed or changed the record a moment ago, and would not have told this one.
+    fn peek(&self, _: &IntentId) -> Option<Stored> {
+        None
+    }
+
+    fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
+        let events = match packed(&events) {
+            Ok(events) => events,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
+        self.ask(Request::Create { intent, draft: Box::new(draft), events }, |answer| match answer {
+            Answer::Created(created) => Some(created),
+            _ => None,
+        })
+    }
+
+    fn load(&self, intent: IntentId) -> StoreFuture<'_, Option<Stored>> {
+        self.ask(Request::Load { intent }, |answer| match answer {
+            Answer::Loaded(stored) => Some(stored),
+            _ => None,
+        })
+    }
+
+    fn replace(
+        &self,
+        intent: IntentId,
+        expected: Version,
+        change: Change,
+        events: Vec<Event>,
+    ) -> StoreFuture<'_, Replaced> {
+        let events = match packed(&events) {
+            Ok(events) => events,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
+        let request = match change {
+            Change::Put(draft) => Request::Put { intent, expected, draft, events },
+            Change::Remove => Request::Job(Job::Remove { intent, expected, events }),
+        };
+        self.ask(request, |answer| match answer {
+            Answer::Replaced(replaced) => Some(replaced),
+            _ => None,
+        })
+    }
+
+    fn note(&self, events: Vec<Event>) -> StoreFuture<'_, ()> {
+        match packed(&events) {
+            Ok(_) => self.ask(Request::Job(Job::Note { events }), done),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
+    fn watch(&self, intent: IntentId, seen: Version) -> StoreFuture<'_, ()> {
+        let woken = self.shared.watchers.register(intent, seen);
+        Box::pin(async move {
+            // A watch that ends without a word is a reason to look, too.
+            let _ = woken.await;
+            Ok(())
+        })
+    }
+
+    fn liveness(&self, owner: &Owner) -> Liveness {
+        process::liveness_across_hosts(owner)
+    }
+
+    fn owner(&self) -> Owner {
+        process::this_process()
+    }
+
+    fn now(&self) -> StoreFuture<'_, Millis> {
+        self.ask(Request::Job(Job::Now), |answer| match answer {
+            Answer::Now(now) => Some(now),
+            _ => None,
+        })
+    }
+
+    fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
+        self.ask(Request::Job(Job::Scan { filter: Box::new(filter), from, limit }), |answer| match answer {
+            Answer::Scanned(page) => Some(page),
+            _ => None,
+        })
+    }
+
+    fn log(&self, query: LogQuery) -> StoreFuture<'_, Page<LoggedEvent>> {
+        self.ask(Request::Job(Job::Log(query)), |answer| match answer {
+            Answer::Logged(page) => Some(page),
+            _ => None,
+        })
+    }
+
+    fn purge(&self, limit: usize) -> StoreFuture<'_, PurgeReport> {
+        self.ask(Request::Job(Job::Purge { limit }), |answer| match answer {
+            Answer::Purged(report) => Some(report),
+            _ => None,
+        })
+    }
+
+    fn tally(&self, namespace: &Namespace, tool: &ToolName, increments: &[(Counter, u64)]) {
+        self.shared.tallies.add(namespace, tool, increments);
+    }
+
+    fn tallies(&self) -> StoreFuture<'_, Vec<Tally>> {
+        let flushed = self.flush();
+        Box::pin(async move {
+            flushed.await?;
+            let read = |answer| match answer {
+                Answer::Tallies(tallies) => Some(tallies),
+                _ => None,
+            };
+            self.ask(Request::Job(Job::Tallies), read).await
+        })
+    }
+
+    fn census(&self) -> StoreFuture<'_, Vec<(StateName, u64)>> {
+        self.ask(Request::Job(Job::Census), |answer| match answer {
+            Answer::Census(census) => Some(census),
+            _ => None,
+        })
+    }
+
+    fn flush(&self) -> StoreFuture<'_, ()> {
+        let tallies = self.shared.tallies.take();
+        let counted = match tallies.is_empty() {
+            true => None,
+            false => Some(self.ask(Request::Job(Job::Count(tallies.clone())), done)),
+        };
+        Box::pin(async move {
+            self.shared.queue.settled().await;
+            let Some(counted) = counted else { return Ok(()) };
+            counted.await.inspect_err(|error| {
+                if error.wrote == oncely_core::Wrote::No {
+                    self.shared.tallies.put_back(tallies);
+                }
+            })
+        })
+    }
+
+    fn gate(&self) -> StoreFuture<'_, Gate> {
+        self.ask(Request::Job(Job::Gate), the_gate)
+    }
+
+    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate> {
+        self.ask(Request::Job(Job::TurnGate { from, to }), the_gate)
+    }
+
+    fn import(&self, under: Move, import: Import) -> StoreFuture<'_, ()> {
+        self.ask(Request::Job(Job::Import { under, import }), done)
+    }
+}
+
+/// Packs the events of one request.
+fn packed(events: &[Event]) -> Result<Option<Vec<u8>>, StoreError> {
+    if events.len() > EVENTS_MAX {
+        let count = events.len();
+        let message =
+            format!("{count} events in one write; at most {EVENTS_MAX} are allowed; nothing was written");
+        return Err(StoreError::before(StoreErrorKind::Overloaded, message));
+    }
+    Ok(if events.is_empty() { None } else { Some(pack_events(events)) })
+}
+
+/// The channel of a ledger's messages; a name of ours in a namespace that is the whole database's.
+fn channel(schema: &str) -> String {
+    let mut name = format!("oncely:{schema}");
+    let mut end = name.len().min(63);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+    name
+}
+
+fn the_gate(answer: Answer) -> Option<Gate> {
+    match answer {
+        Answer::Gate(gate) => Some(gate),
+        _ => None,
+    }
+}
+
+fn done(answer: Answer) -> Option<()> {
+    matches!(answer, Answer::Done).then_some(())
+}
+
+/// The thread answers or dies: if it died, it is not known how far it came.
+fn stopped() -> StoreError {
+    StoreError::ambiguous(
+        StoreErrorKind::Unavailable,
+        "the ledger was closed before it answered; it is not known whether the write took place",
+    )
+}
+
+fn pid() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
+}

@@ -1,0 +1,196 @@
+//! The connections, and who works on them: a thread of its own, so that what was handed in gets written whatever becomes
+//! of the caller's runtime.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use oncely_core::{StoreError, StoreErrorKind, Wrote};
+use tokio::sync::{Notify, oneshot};
+
+use super::batch::{self, Afterwards};
+use super::queue::{Answer, Job, Request, Unless};
+use super::schema::{self, Found};
+use super::session::Session;
+use super::{Shared, listen};
+
+/// How often it is looked for requests that have waited too long, and for counters to write.
+const TICK: Duration = Duration::from_millis(250);
+/// First pause after a connection failed, doubled up to the last.
+const RETRY_FIRST: Duration = Duration::from_millis(20);
+const RETRY_LAST: Duration = Duration::from_secs(2);
+/// How long the end of the ledger waits for what was handed in.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// The thread's work: opens the ledger, says how that went, and serves until it is closed.
+pub(crate) fn serve(shared: &Arc<Shared>, opened: oneshot::Sender<Result<(), StoreError>>) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let message = format!("the ledger's thread could not be started: {error}; nothing was written");
+            let _ = opened.send(Err(StoreError::before(StoreErrorKind::Unavailable, message)));
+            return;
+        }
+    };
+    runtime.block_on(async {
+        let first = tokio::select! {
+            first = open_first(shared) => first,
+            () = shared.closing.notified() => return,
+        };
+        match first {
+            Ok(session) => {
+                shared.queue.hire_first();
+                tokio::spawn(work(Arc::clone(shared), Some(session)));
+                // If nobody waits for it any more, the handle is gone and closes the ledger.
+                let _ = opened.send(Ok(()));
+                manage(shared).await;
+            }
+            Err(error) => {
+                let _ = opened.send(Err(error));
+            }
+        }
+    });
+    shared.watchers.wake_all();
+}
+
+/// Opens a connection and makes the tables where there are none.
+async fn open_first(shared: &Shared) -> Result<Session, StoreError> {
+    let link = shared.door.open().await?;
+    let newest = Found::Ledger(schema::SCHEMA_VERSION);
+    match schema::look(&link.client, &shared.door.options).await? {
+        Found::Ledger(version) if Found::Ledger(version) == newest || version > schema::SCHEMA_VERSION => {}
+        _ => drop(schema::migrate_with(&link.client, &shared.door.options).await?),
+    }
+    Ok(shared.session(link))
+}
+
+/// Sees to it that there are enough workers, that nobody waits for ever, and that counters are written.
+async fn manage(shared: &Arc<Shared>) {
+    let listener = tokio::spawn(listen::listen(Arc::clone(shared)));
+    let lookout = tokio::spawn(listen::look_out(Arc::clone(shared)));
+    let mut tick = tokio::time::interval(TICK);
+    loop {
+        tokio::select! {
+            () = shared.queue.grow.notified() => {
+                while shared.queue.hire() {
+                    tokio::spawn(work(Arc::clone(shared), None));
+                }
+            }
+            _ = tick.tick() => {
+                shared.queue.fail(shared.door.options.wait, &shared.unreachable());
+                count(shared);
+            }
+            () = shared.closing.notified() => break,
+        }
+    }
+    count(shared);
+    shared.queue.close();
+    let _ = tokio::time::timeout(DRAIN, shared.queue.settled()).await;
+    shared.queue.fail(Duration::ZERO, &shared.unreachable());
+    listener.abort();
+    lookout.abort();
+}
+
+/// Hands the counters in, if there are any.
+pub(crate) fn count(shared: &Arc<Shared>) {
+    let tallies = shared.tallies.take();
+    if tallies.is_empty() {
+        return;
+    }
+    let submitted = shared.queue.submit(Request::Job(Job::Count(tallies.clone())));
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        let written = match submitted {
+            Ok(answer) => answer.await.unwrap_or(Ok(Answer::Done)).map(drop),
+            Err(error) => Err(error),
+        };
+        if written.is_err_and(|error| error.wrote == Wrote::No) {
+            shared.tallies.put_back(tallies);
+        }
+    });
+}
+
+/// One worker: a connection, and whatever waits.
+async fn work(shared: Arc<Shared>, mut session: Option<Session>) {
+    let bell = Arc::new(Notify::new());
+    loop {
+        let mut current = match session.take().filter(|session| !session.is_closed()) {
+            Some(session) => session,
+            None => match reconnect(&shared).await {
+                Some(session) => session,
+                None => return,
+            },
+        };
+        shared.connected.fetch_add(1, Ordering::Relaxed);
+        let afterwards = serve_session(&shared, &mut current, &bell).await;
+        shared.connected.fetch_sub(1, Ordering::Relaxed);
+        if afterwards == Afterwards::GoOn {
+            shared.queue.retire(Unless::Never);
+            return;
+        }
+    }
+}
+
+/// Works on one connection until it is lost, or the ledger is closed and all is done.
+async fn serve_session(shared: &Shared, session: &mut Session, bell: &Arc<Notify>) -> Afterwards {
+    loop {
+        if session.is_closed() {
+            return Afterwards::Reconnect;
+        }
+        match shared.queue.take_or_park(bell) {
+            Some(batch) => {
+                let lane = batch.lane;
+                let afterwards = batch::run(shared, session, batch).await;
+                shared.queue.finish(lane);
+                if afterwards == Afterwards::Reconnect {
+                    return afterwards;
+                }
+            }
+            None if shared.queue.is_closed() => return Afterwards::GoOn,
+            None => bell.notified().await,
+        }
+    }
+}
+
+/// Connects, for as long as there is something to do. `None`: the worker has gone.
+async fn reconnect(shared: &Shared) -> Option<Session> {
+    let mut pause = RETRY_FIRST;
+    loop {
+        if shared.queue.retire(Unless::Needed) {
+            return None;
+        }
+        match open_again(shared).await {
+            Ok(session) => {
+                shared.reconnects.fetch_add(1, Ordering::Relaxed);
+                return Some(session);
+            }
+            Err(error) => {
+                // Others have a connection: they do the work. It will not get better by trying: so say those who wait.
+                if shared.connected.load(Ordering::Relaxed) > 0 {
+                    shared.queue.retire(Unless::Never);
+                    return None;
+                }
+                let passing =
+                    [StoreErrorKind::Unavailable, StoreErrorKind::ReadOnly, StoreErrorKind::Overloaded];
+                if !passing.contains(&error.kind) {
+                    shared.queue.fail(Duration::ZERO, &error);
+                }
+                shared.refuse(error);
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RETRY_LAST);
+    }
+}
+
+async fn open_again(shared: &Shared) -> Result<Session, StoreError> {
+    let link = shared.door.open().await?;
+    match schema::look(&link.client, &shared.door.options).await? {
+        Found::Ledger(_) => Ok(shared.session(link)),
+        Found::Nothing => {
+            let message =
+                format!("the ledger {} is gone; nothing was written; open it again", shared.address);
+            Err(StoreError::before(StoreErrorKind::Foreign, message))
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! What callers ask for, waiting for a connection. Requests of one kind that wait together leave together, as one
+//! statement with one commit.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use oncely_core::{
+    Created, Draft, Event, Filter, Gate, Import, IntentId, LogQuery, LoggedEvent, Millis, Move, Page,
+    PurgeReport, Replaced, StateName, StoreError, StoreErrorKind, Stored, Tally, Version,
+};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::rows::Half;
+use super::tickets::{Ticket, Tickets};
+
+/// Most requests in one statement. Their numbers fit into the low bits of an id.
+const BATCH_MAX: usize = 256;
+/// Most bytes in one statement, unless a single request is larger.
+const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Most bytes that may wait.
+const QUEUE_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// What a caller asks for.
+pub(crate) enum Request {
+    Create { intent: IntentId, draft: Box<Draft>, events: Option<Vec<u8>> },
+    Put { intent: IntentId, expected: Version, draft: Box<Draft>, events: Option<Vec<u8>> },
+    Load { intent: IntentId },
+    Job(Job),
+}
+
+/// What is asked for seldom: a statement of its own.
+pub(crate) enum Job {
+    Remove {
+        intent: IntentId,
+        expected: Version,
+        events: Option<Vec<u8>>,
+    },
+    Note {
+        events: Vec<Event>,
+    },
+    Scan {
+        filter: Box<Filter>,
+        from: u64,
+        limit: usize,
+    },
+    Log(LogQuery),
+    Purge {
+        limit: usize,
+    },
+    Count(Vec<Tally>),
+    Tallies,
+    Census,
+    Now,
+    /// Says that these are waited for, and asks for their versions.
+    Look {
+        intents: Vec<IntentId>,
+    },
+    /// Tells other machines that these have changed.
+    Tell {
+        heads: Vec<Half>,
+    },
+    /// Tells every listener a text.
+    Say(String),
+    Gate,
+    TurnGate {
+        from: Gate,
+        to: Gate,
+    },
+    /// What a move brings.
+    Import {
+        under: Move,
+        import: Import,
+    },
+}
+
+/// What a caller is answered.
+pub(crate) enum Answer {
+    Created(Created),
+    Replaced(Replaced),
+    Loaded(Option<Stored>),
+    Scanned(Page<Stored>),
+    Logged(Page<LoggedEvent>),
+    Purged(PurgeReport),
+    Tallies(Vec<Tally>),
+    Census(Vec<(StateName, u64)>),
+    Now(Millis),
+    Versions(HashMap<IntentId, Version>),
+    Gate(Gate),
+    Done,
+}
+
+/// A request and whom to answer.
+pub(crate) struct Op {
+    pub(crate) request: Request,
+    pub(crate) reply: oneshot::Sender<Result<Answer, StoreError>>,
+    asked: Instant,
+    bytes: usize,
+    _ticket: Ticket,
+}
+
+/// The kinds that share a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Create,
+    Put,
+    Load,
+    Job,
+}
+
+const LANES: [Lane; 4] = [Lane::Create, Lane::Put, Lane::Load, Lane::Job];
+
+impl Request {
+    fn lane(&self) -> Lane {
+        match self {
+            Self::Create { .. } => Lane::Create,
+            Self::Put { .. } => Lane::Put,
+            Self::Load { .. } => Lane::Load,
+            Self::Job(_) => Lane::Job,
+        }
+    }
+
+    fn intent(&self) -> Option<IntentId> {
+        match self {
+            Self::Create { intent, .. } | Self::Put { intent, .. } | Self::Load { intent } => Some(*intent),
+            Self::Job(_) => None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let kept = |draft: &Draft| super::rows::result(draft).map_or(0, <[u8]>::len);
+        512 + match self {
+            Self::Create { draft, events, .. } | Self::Put { draft, events, .. } => {
+                kept(draft) + events.as_ref().map_or(0, Vec::len)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether it is still worth doing when nobody waits for the answer. An end that was handed in always is.
+    fn outlives_caller(&self) -> bool {
+        matches!(
+            self,
+            Self::Put { .. }
+                | Self::Job(
+                    Job::Remove { .. } | Job::Note { .. } | Job::Count(_) | Job::Tell { .. } | Job::Say(_)
+                )
+        )
+    }
+}
+
+/// Requests that leave together, and those that ask for the same record as one of them.
+pub(crate) struct Batch {
+    pub(crate) lane: Lane,
+    pub(crate) ops: Vec<Op>,
+    pub(crate) followers: HashMap<IntentId, Vec<Op>>,
+}
+
+/// The waiting requests.
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    tickets: Arc<Tickets>,
+    /// Rung when one more connection would help.
+    pub(crate) grow: Notify,
+    queue_max: usize,
+    pool: usize,
+}
+
+#[derive(Default)]
+struct State {
+    lanes: [VecDeque<Op>; 4],
+    active: [usize; 4],
+    bytes: usize,
+    idle: Vec<Arc<Notify>>,
+    workers: usize,
+    closed: bool,
+}
+
+impl State {
+    fn queued(&self) -> usize {
+        self.lanes.iter().map(VecDeque::len).sum()
+    }
+
+    /// Whether one more statement of a kind should leave now. While some are under way, waiting a little makes the
+    /// next one larger, and a larger one costs little more.
+    fn may_start(&self, lane: Lane) -> bool {
+        let (queued, active) = (self.lanes[lane as usize].len(), self.active[lane as usize]);
+        queued > 0 && (active < SIDE_BY_SIDE || lane == Lane::Job || queued >= WORTHWHILE * active)
+    }
+
+    /// The kind whose first request has waited longest, of those that may start.
+    fn next_lane(&self) -> Option<Lane> {
+        let waiting = LANES.into_iter().filter(|lane| self.may_start(*lane));
+        waiting.min_by_key(|lane| self.lanes[*lane as usize].front().map(|op| op.asked))
+    }
+}
+
+/// So many statements of a kind are under way at once without a second thought.
+const SIDE_BY_SIDE: usize = 2;
+/// One more for each so many requests that wait for every one under way.
+const WORTHWHILE: usize = 12;
+
+impl Queue {
+    pub(crate) fn new(queue_max: usize, pool: usize) -> Self {
+        Self { state: Mutex::default(), tickets: Arc::default(), grow: Notify::new(), queue_max, pool }
+    }
+
+    /// Takes a request in, at once.
+    pub(crate) fn submit(
+        &self,
+        request: Request,
+    ) -> Result<oneshot::Receiver<Result<Answer, StoreError>>, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let (lane, bytes) = (request.lane(), request.bytes());
+        let mut state = self.lock();
+        if state.closed {
+            let message = "the ledger is closed; nothing was written";
+            return Err(StoreError::before(StoreErrorKind::Unavailable, message));
+        }
+        let queued = state.queued();
+        if queued >= self.queue_max || state.bytes + bytes > QUEUE_BYTES_MAX {
+            let message = format!("{queued} requests wait already; nothing was written; try again");
+            return Err(StoreError::before(StoreErrorKind::Overloaded, message));
+        }
+        state.bytes += bytes;
+        let op = Op { request, reply, asked: Instant::now(), bytes, _ticket: Tickets::draw(&self.tickets) };
+        state.lanes[lane as usize].push_back(op);
+        let start = state.may_start(lane);
+        self.wake_one(state, start);
+        Ok(answer)
+    }
+
+    fn wake_one(&self, mut state: MutexGuard<'_, State>, start: bool) {
+        if !start {
+            return;
+        }
+        match state.idle.pop() {
+            Some(worker) => {
+                drop(state);
+                worker.notify_one();
+            }
+            None if state.workers < self.pool => {
+                drop(state);
+                self.grow.notify_one();
+            }
+            None => {}
+        }
+    }
+
+    /// The next requests to run; else the worker's bell is hung up, to be rung when there are some.
+    pub(crate) fn take_or_park(&self, bell: &Arc<Notify>) -> Option<Batch> {
+        let mut state = self.lock();
+        let Some(lane) = state.next_lane() else {
+            if !state.idle.iter().any(|idle| Arc::ptr_eq(idle, bell)) {
+                state.idle.push(Arc::clone(bell));
+            }
+            return None;
+        };
+        let batch = gather(&mut state, lane);
+        state.active[lane as usize] += 1;
+        // What is left may be worth one more.
+        let start = state.next_lane().is_some();
+        self.wake_one(state, start);
+        Some(batch)
+    }
+
+    /// A statement is over.
+    pub(crate) fn finish(&self, lane: Lane) {
+        self.lock().active[lane as usize] -= 1;
+    }
+
+    /// The worker that opened the ledger.
+    pub(crate) fn hire_first(&self) {
+        self.lock().workers += 1;
+    }
+
+    /// One more worker, if there may be.
+    pub(crate) fn hire(&self) -> bool {
+        let mut state = self.lock();
+        let hired = state.workers < self.pool && state.next_lane().is_some();
+        state.workers += usize::from(hired);
+        hired
+    }
+
+    /// A worker goes, unless it is needed.
+    pub(crate) fn retire(&self, unless: Unless) -> bool {
+        let mut state = self.lock();
+        if unless == Unless::Needed && state.queued() > 0 {
+            return false;
+        }
+        state.workers -= 1;
+        // Somebody else sees to what it was woken for.
+        let start = state.next_lane().is_some();
+        self.wake_one(state, start);
+        true
+    }
+
+    /// Answers those who have waited for too long, and everybody if the reason will not go away.
+    pub(crate) fn fail(&self, older_than: Duration, error: &StoreError) {
+        let mut failed = Vec::new();
+        {
+            let mut state = self.lock();
+            let now = Instant::now();
+            for lane in LANES {
+                let waiting = std::mem::take(&mut state.lanes[lane as usize]);
+                let (old, young) =
+                    waiting.into_iter().partition(|op| now.duration_since(op.asked) >= older_than);
+                state.lanes[lane as usize] = young;
+                failed.extend::<VecDeque<Op>>(old);
+            }
+            state.bytes -= failed.iter().map(|op| op.bytes).sum::<usize>();
+        }
+        for op in failed {
+            // The caller is gone.
+            let _ = op.reply.send(Err(error.clone()));
+        }
+    }
+
+    /// No more requests are taken in.
+    pub(crate) fn close(&self) {
+        let idle = {
+            let mut state = self.lock();
+            state.closed = true;
+            std::mem::take(&mut state.idle)
+        };
+        for worker in idle {
+            worker.notify_one();
+        }
+        self.grow.notify_one();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().queued()
+    }
+
+    /// Returns when everything that was asked for before has been answered.
+    pub(crate) async fn settled(&self) {
+        self.tickets.all_back().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a worker may go although there is work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unless {
+    Needed,
+    Never,
+}
+
+/// Takes what can leave together: at most one write to a record, for only one of two could win.
+fn gather(state: &mut State, lane: Lane) -> Batch {
+    let most = if lane == Lane::Job { 1 } else { BATCH_MAX };
+    let mut batch = Batch { lane, ops: Vec::new(), followers: HashMap::new() };
+    let (mut seen, mut later) = (HashSet::new(), Vec::new());
+    let mut bytes = 0;
+    while batch.ops.len() < most {
+        let Some(op) = state.lanes[lane as usize].pop_front() else { break };
+        if !batch.ops.is_empty() && bytes + op.bytes > BATCH_BYTES_MAX {
+            later.push(op);
+            break;
+        }
+        if op.reply.is_closed() && !op.request.outlives_caller() {
+            state.bytes -= op.bytes;
+            continue;
+        }
+        match op.request.intent() {
+            Some(intent) if !seen.insert(intent) => {
+                if lane == Lane::Put {
+                    later.push(op);
+                } else {
+                    state.bytes -= op.bytes;
+                    batch.followers.entry(intent).or_default().push(op);
+                }
+            }
+            _ => {
+                state.bytes -= op.bytes;
+                bytes += op.bytes;
+                batch.ops.push(op);
+            }
+        }
+    }
+    for op in later.into_iter().rev() {
+        state.lanes[lane as usize].push_front(op);
+    }
+    // In one order everywhere, so that two statements do not wait for each other.
+    batch.ops.sort_by_key(|op| op.request.intent().map(|intent| intent.0));
+    batch
+}

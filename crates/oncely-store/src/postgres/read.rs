@@ -1,0 +1,284 @@
+//! Listings: records in the order of their creation, and the log.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncely_core::limits::PAGE_MAX;
+use oncely_core::{Filter, IntentId, LogQuery, LoggedEvent, Millis, Page, StateName, Stored};
+use tokio_postgres::types::{ToSql, Type};
+
+use super::batch::load_many;
+use super::errors::Trouble;
+use super::session::{Param, Session};
+use super::sql::{COLUMN_COUNT, COLUMNS};
+use super::{Shared, jobs, rows};
+use crate::codec::{batch_of, unpack_events};
+use crate::listing::{exact_intent, id_range};
+
+/// Rows that are read at once, at least: what the filter leaves out is seen only here.
+const CHUNK: usize = 256;
+/// How long a place in the log that was given away may stay empty before it counts as never used.
+const GAP_MS: u64 = 1_000;
+/// How often it is looked whether those who may fill it are done.
+const GAP_LOOK: Duration = Duration::from_millis(10);
+
+/// Lists records, oldest first.
+pub(crate) async fn scan(
+    shared: &Shared,
+    session: &mut Session,
+    filter: &Filter,
+    from: u64,
+    limit: usize,
+) -> Result<Page<Stored>, Trouble> {
+    if let Some(intent) = exact_intent(filter) {
+        // The whole name is given: look it up, unless it is filed under another id.
+        let (now, mut found) = load_many(shared, session, &[intent]).await?;
+        let record = found.remove(&intent).transpose()?;
+        if let Some(record) = record.filter(|record| filter.accepts(record)) {
+            let items = if from == 0 { vec![Stored { record, now }] } else { Vec::new() };
+            return Ok(Page { items, next: None, now });
+        }
+    }
+    let now = jobs::now(shared, session).await?;
+    let mut page = Page { items: Vec::new(), next: None, now };
+    let query = ScanQuery::new(filter, session.statements().schema.as_str());
+    let (mut last, mut at) = (from, i64::try_from(from).unwrap_or(i64::MAX));
+    loop {
+        let chunk = i64::try_from(CHUNK.max(limit + 1)).unwrap_or(i64::MAX);
+        let rows = session.read_sql(&query.sql, &query.params(&at, &chunk)).await?;
+        for row in &rows {
+            at = row.try_get(COLUMN_COUNT)?;
+            let record = Arc::new(rows::read_any(row, 0)?);
+            if !filter.accepts(&record) {
+                continue;
+            }
+            if page.items.len() == limit {
+                page.next = Some(last);
+                return Ok(page);
+            }
+            last = u64::try_from(at).unwrap_or(0);
+            page.items.push(Stored { record, now });
+        }
+        if i64::try_from(rows.len()).unwrap_or(i64::MAX) < chunk {
+            return Ok(page);
+        }
+    }
+}
+
+/// A query that leaves out most of what the filter would: open states and ids by their index, the rest in one pass.
+struct ScanQuery {
+    sql: String,
+    values: Vec<(Box<dyn ToSql + Sync + Send>, Type)>,
+}
+
+impl ScanQuery {
+    fn new(filter: &Filter, schema: &str) -> Self {
+        let mut query = Self {
+            sql: format!("SELECT {COLUMNS}, r.id FROM {schema}.record r WHERE r.id > $1"),
+            values: Vec::new(),
+        };
+        match filter.state {
+            Some(StateName::Running) => query.sql.push_str(" AND r.due = 0"),
+            Some(StateName::InDoubt) => query.sql.push_str(" AND r.due = 1"),
+            Some(StateName::Rejected) => query.sql.push_str(" AND r.state = 3"),
+            Some(StateName::Succeeded) => query.sql.push_str(" AND r.state = 2"),
+            None => {}
+        }
+        if let Some(namespace) = &filter.namespace {
+            query.and("r.namespace =", namespace.as_str().to_owned(), Type::TEXT);
+        }
+        if let Some(tool) = filter.tool.as_ref().filter(|tool| !tool.contains('*') && !tool.contains('\0')) {
+            query.and("r.tool =", tool.clone(), Type::TEXT);
+        }
+        match filter.scope.as_deref() {
+            Some("") => query.sql.push_str(" AND r.scope IS NULL"),
+            Some(scope) if !scope.contains('\0') => query.and("r.scope =", scope.to_owned(), Type::TEXT),
+            _ => {}
+        }
+        if let Some(key) = filter.key.as_ref().filter(|key| !key.contains('\0')) {
+            query.and("r.key =", key.clone(), Type::TEXT);
+        }
+        if let Some((low, high)) = filter.id_prefix.as_deref().and_then(id_range) {
+            query.and("r.head >=", rows::head(&low), Type::UUID);
+            query.and("r.head <=", rows::head(&high), Type::UUID);
+        }
+        let time = |at: Millis| i64::try_from(at.0).unwrap_or(i64::MAX);
+        if let Some(since) = filter.changed_since {
+            query.and("r.changed_at >=", time(since), Type::INT8);
+        }
+        if let Some(before) = filter.changed_before {
+            query.and("r.changed_at <", time(before), Type::INT8);
+        }
+        query.sql.push_str(" ORDER BY r.id LIMIT $2");
+        query
+    }
+
+    fn and(&mut self, condition: &str, value: impl ToSql + Sync + Send + 'static, of: Type) {
+        self.values.push((Box::new(value), of));
+        self.sql.push_str(&format!(" AND {condition} ${}", self.values.len() + 2));
+    }
+
+    fn params<'a>(&'a self, from: &'a i64, chunk: &'a i64) -> Vec<Param<'a>> {
+        let mut params: Vec<Param<'a>> = vec![(from, Type::INT8), (chunk, Type::INT8)];
+        for (value, of) in &self.values {
+            params.push((&**value, of.clone()));
+        }
+        params
+    }
+}
+
+/// Reads the log.
+pub(crate) async fn log(
+    shared: &Shared,
+    session: &mut Session,
+    query: &LogQuery,
+) -> Result<Page<LoggedEvent>, Trouble> {
+    let limit = query.limit.clamp(1, PAGE_MAX);
+    let now = jobs::now(shared, session).await?;
+    let trail = match &query.intent {
+        Some(intent) => trail(session, intent).await?,
+        None => None,
+    };
+    let mut found = match trail {
+        Some(batches) => read_trail(session, batches, query).await?,
+        None => walk(session, query, limit, now).await?,
+    };
+    found.retain(|event| {
+        event.seq > query.after && query.intent.is_none_or(|intent| event.event.intent == intent)
+    });
+    let more = found.len() > limit;
+    if query.newest {
+        found.drain(..found.len().saturating_sub(limit));
+        return Ok(Page { items: found, next: None, now });
+    }
+    found.truncate(limit);
+    let next = found.last().filter(|_| more).map(|event| event.seq);
+    Ok(Page { items: found, next, now })
+}
+
+/// The statements that tell of a record; `None` if there is neither a record nor the memory of one.
+async fn trail(session: &mut Session, intent: &IntentId) -> Result<Option<Vec<i64>>, Trouble> {
+    let schema = session.statements().schema.clone();
+    let sql = format!(
+        "SELECT trail FROM {schema}.forgotten WHERE head = $1 UNION ALL SELECT trail FROM {schema}.record WHERE head = $1"
+    );
+    let rows = session.read_sql(&sql, &[(&rows::head(intent), Type::UUID)]).await?;
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let mut batches = Vec::new();
+    for row in &rows {
+        let trail: &[u8] = row.try_get(0)?;
+        batches.extend(trail.as_chunks::<8>().0.iter().map(|place| i64::from_be_bytes(*place)));
+    }
+    Ok(Some(batches))
+}
+
+async fn read_trail(
+    session: &mut Session,
+    batches: Vec<i64>,
+    query: &LogQuery,
+) -> Result<Vec<LoggedEvent>, Trouble> {
+    let schema = session.statements().schema.clone();
+    let sql =
+        format!("SELECT seq, at, events FROM {schema}.audit WHERE seq = ANY($1) AND seq >= $2 ORDER BY seq");
+    let from = first_batch(query);
+    let rows = session.read_sql(&sql, &[(&batches, Type::INT8_ARRAY), (&from, Type::INT8)]).await?;
+    Ok(unpack(&rows)?.events)
+}
+
+fn first_batch(query: &LogQuery) -> i64 {
+    i64::try_from(batch_of(query.after)).unwrap_or(i64::MAX)
+}
+
+/// A piece of the log, in ascending order.
+#[derive(Default)]
+struct Piece {
+    events: Vec<LoggedEvent>,
+    batches: Vec<(i64, Millis)>,
+}
+
+fn unpack(rows: &[tokio_postgres::Row]) -> Result<Piece, Trouble> {
+    let mut piece = Piece::default();
+    for row in rows {
+        let (seq, at) = (row.try_get::<_, i64>(0)?, rows::now(row, 1)?);
+        piece.events.extend(unpack_events(u64::try_from(seq).unwrap_or(0), at, row.try_get(2)?)?);
+        piece.batches.push((seq, at));
+    }
+    Ok(piece)
+}
+
+/// Walks the log until enough has been found.
+async fn walk(
+    session: &mut Session,
+    query: &LogQuery,
+    limit: usize,
+    now: Millis,
+) -> Result<Vec<LoggedEvent>, Trouble> {
+    let schema = session.statements().schema.clone();
+    let (from, chunk) = (first_batch(query), i64::try_from(CHUNK).unwrap_or(i64::MAX));
+    let (condition, order) = if query.newest { ("seq < $3", "DESC") } else { ("seq > $3", "ASC") };
+    let sql = format!(
+        "SELECT seq, at, events FROM {schema}.audit WHERE seq >= $1 AND {condition} ORDER BY seq {order} LIMIT $2"
+    );
+    let mut at = if query.newest { i64::MAX } else { from.saturating_sub(1) };
+    let mut found: Vec<LoggedEvent> = Vec::new();
+    let mut waited = false;
+    loop {
+        let mut rows =
+            session.read_sql(&sql, &[(&from, Type::INT8), (&chunk, Type::INT8), (&at, Type::INT8)]).await?;
+        let full = rows.len() == CHUNK;
+        if query.newest {
+            rows.reverse();
+            let piece = unpack(&rows)?;
+            at = piece.batches.first().map_or(at, |(seq, _)| *seq);
+            found.splice(0..0, piece.events);
+        } else {
+            let piece = unpack(&rows)?;
+            if !waited && has_young_gap(&piece, at, now) {
+                waited = true;
+                await_writers(session).await?;
+                continue;
+            }
+            at = piece.batches.last().map_or(at, |(seq, _)| *seq);
+            found.extend(piece.events);
+        }
+        let wanted = found
+            .iter()
+            .filter(|event| query.intent.is_none_or(|intent| event.event.intent == intent))
+            .count();
+        if wanted > limit || !full {
+            return Ok(found);
+        }
+    }
+}
+
+/// Whether a place before a young event is empty: its statement may still be under way, and whoever reads on from here
+/// would never see it.
+fn has_young_gap(piece: &Piece, after: i64, now: Millis) -> bool {
+    let mut before = after;
+    piece.batches.iter().any(|(seq, at)| {
+        let gap = *seq > before.saturating_add(1) && now.since(*at) < GAP_MS;
+        before = *seq;
+        gap
+    })
+}
+
+/// Waits until the transactions that were under way are over, for a bounded time.
+async fn await_writers(session: &mut Session) -> Result<(), Trouble> {
+    let number = async |session: &mut Session, sql: &str| -> Result<i64, Trouble> {
+        let rows = session.read_sql(sql, &[]).await?;
+        Ok(rows.first().map_or(Ok(0), |row| row.try_get(0))?)
+    };
+    // A statement has a number of its own only from its first write on: give it that long.
+    tokio::time::sleep(GAP_LOOK).await;
+    let until = number(session, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8").await?;
+    let started = tokio::time::Instant::now();
+    while started.elapsed() < Duration::from_millis(GAP_MS) {
+        if number(session, "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::int8").await? >= until {
+            break;
+        }
+        tokio::time::sleep(GAP_LOOK).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! What is asked of a server before anything is entrusted to it. Asked on every new connection: after a failover it is
+//! another server, with settings of its own.
+
+use oncely_core::{StoreError, StoreErrorKind};
+use tokio_postgres::Client;
+
+use super::errors::{Doing, Trouble};
+use super::options::{Durability, PostgresOptions};
+
+/// The oldest server that is supported.
+const OLDEST: i32 = 130_000;
+
+const ASK: &str = "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding'), \
+     pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit'), \
+     current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_standby_names'), \
+     current_setting('statement_timeout'), current_setting('transaction_timeout', true), inet_client_port()";
+
+/// What a server says of itself.
+#[derive(Debug, Clone)]
+struct Answers {
+    version: i32,
+    encoding: String,
+    is_standby: bool,
+    read_only: String,
+    synchronous_commit: String,
+    fsync: String,
+    full_page_writes: String,
+    standbys: String,
+    statement_timeout: String,
+    transaction_timeout: Option<String>,
+}
+
+/// Refuses a server that cannot keep the ledger's promises; answers the port from which it sees us.
+pub(crate) async fn check(client: &Client, options: &PostgresOptions) -> Result<Option<u16>, StoreError> {
+    let address = options.describe();
+    let asked = client.query_typed(ASK, &[]).await;
+    let rows = asked.map_err(|error| Trouble::from(error).at(&address, Doing::Reading))?;
+    let fail = |error: tokio_postgres::Error| Trouble::from(error).at(&address, Doing::Reading);
+    let Some(row) = rows.first() else {
+        return Err(refusal(
+            &address,
+            StoreErrorKind::Foreign,
+            "it does not say what it is",
+            "name another server",
+        ));
+    };
+    let answers = Answers {
+        version: row.try_get(0).map_err(fail)?,
+        encoding: row.try_get(1).map_err(fail)?,
+        is_standby: row.try_get(2).map_err(fail)?,
+        read_only: row.try_get(3).map_err(fail)?,
+        synchronous_commit: row.try_get(4).map_err(fail)?,
+        fsync: row.try_get(5).map_err(fail)?,
+        full_page_writes: row.try_get(6).map_err(fail)?,
+        standbys: row.try_get(7).map_err(fail)?,
+        statement_timeout: row.try_get(8).map_err(fail)?,
+        transaction_timeout: row.try_get(9).map_err(fail)?,
+    };
+    judge(&answers, options.durability, &address)?;
+    let port: Option<i32> = row.try_get(10).map_err(fail)?;
+    Ok(port.and_then(|port| u16::try_from(port).ok()))
+}
+
+fn judge(answers: &Answers, durability: Durability, address: &str) -> Result<(), StoreError> {
+    let refuse = |kind, what: &str, next: &str| Err(refusal(address, kind, what, next));
+    if answers.is_standby {
+        return refuse(StoreErrorKind::ReadOnly, "the server is a standby", "name the primary");
+    }
+    if answers.read_only != "off" {
+        return refuse(
+            StoreErrorKind::ReadOnly,
+            "default_transaction_read_only is on",
+            "ALTER ROLE … SET default_transaction_read_only = off",
+        );
+    }
+    if answers.version < OLDEST {
+        let what = format!("the server has version {}", answers.version / 10_000);
+        return refuse(StoreErrorKind::Unsuitable, &what, "use PostgreSQL 13 or later");
+    }
+    if answers.encoding != "UTF8" {
+        let what = format!("the database has the encoding {}", answers.encoding);
+        return refuse(StoreErrorKind::Unsuitable, &what, "name a database with the encoding UTF8");
+    }
+    if durability == Durability::BestEffort {
+        return Ok(());
+    }
+    match risk(answers) {
+        Some((what, next)) => {
+            let next = format!("{next}; or accept the loss with ?durability=best-effort");
+            refuse(StoreErrorKind::Unsuitable, &what, &next)
+        }
+        None => Ok(()),
+    }
+}
+
+/// The first setting with which a record that was acknowledged can be lost, and what to set.
+fn risk(answers: &Answers) -> Option<(String, String)> {
+    let has_standbys = !answers.standbys.trim().is_empty();
+    let lost = |setting: &str, value: &str, when: &str, next: &str| {
+        let what = format!("with {setting} = {value} a record that was acknowledged can be lost {when}");
+        Some((what, next.to_owned()))
+    };
+    if answers.fsync != "on" {
+        return lost("fsync", &answers.fsync, "when the server's machine stops", "set fsync = on");
+    }
+    if answers.full_page_writes != "on" {
+        let next = "set full_page_writes = on";
+        return lost("full_page_writes", &answers.full_page_writes, "when the server's machine stops", next);
+    }
+    let next = "set synchronous_commit = on, for the ledger's role at least: ALTER ROLE … SET synchronous_commit = on";
+    let commit = answers.synchronous_commit.as_str();
+    match commit {
+        "off" => return lost("synchronous_commit", commit, "when the server stops", next),
+        "local" | "remote_write" if has_standbys => {
+            return lost("synchronous_commit", commit, "when the standby takes over", next);
+        }
+        _ => {}
+    }
+    // A time limit that strikes while the commit waits for its standby lets the commit stand, unreplicated.
+    let limits = [
+        ("statement_timeout", Some(answers.statement_timeout.as_str())),
+        ("transaction_timeout", answers.transaction_timeout.as_deref()),
+    ];
+    let limit = limits.into_iter().find(|(_, value)| has_standbys && value.is_some_and(|value| value != "0"));
+    let (setting, value) = limit?;
+    let next = format!("ALTER ROLE … SET {setting} = 0, for the ledger's role");
+    lost(setting, value.unwrap_or_default(), "when the standby takes over", &next)
+}
+
+fn refusal(address: &str, kind: StoreErrorKind, what: &str, next: &str) -> StoreError {
+    StoreError::before(kind, format!("the ledger {address} is refused: {what}; nothing was written; {next}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use oncely_core::StoreErrorKind;
+
+    use super::{Answers, judge};
+    use crate::postgres::options::Durability;
+
+    fn good() -> Answers {
+        Answers {
+            version: 150_018,
+            encoding: "UTF8".into(),
+            is_standby: false,
+            read_only: "off".into(),
+            synchronous_commit: "on".into(),
+            fsync: "on".into(),
+            full_page_writes: "on".into(),
+            standbys: String::new(),
+            statement_timeout: "0".into(),
+            transaction_timeout: None,
+        }
+    }
+
+    #[test]
+    fn a_server_that_keeps_what_it_acknowledges_is_taken() {
+        let synchronous = Answers { standbys: "FIRST 1 (b)".into(), ..good() };
+        let applied = Answers { synchronous_commit: "remote_apply".into(), ..synchronous.clone() };
+        let alone = Answers { synchronous_commit: "local".into(), ..good() };
+        let limited = Answers { statement_timeout: "5s".into(), ..good() };
+        for answers in [good(), synchronous, applied, alone, limited] {
+            assert!(judge(&answers, Durability::Strict, "a").is_ok(), "{answers:?}");
+        }
+    }
+
+    #[test]
+    fn what_can_lose_a_record_is_refused_unless_it_is_accepted() {
+        let standbys = || "*".to_owned();
+        for (answers, expected) in [
+            (Answers { fsync: "off".into(), ..good() }, "set fsync = on"),
+            (Answers { full_page_writes: "off".into(), ..good() }, "set full_page_writes = on"),
+            (Answers { synchronous_commit: "off".into(), ..good() }, "set synchronous_commit = on"),
+            (
+                Answers { synchronous_commit: "local".into(), standbys: standbys(), ..good() },
+                "when the standby takes over",
+            ),
+            (
+                Answers { synchronous_commit: "remote_write".into(), standbys: standbys(), ..good() },
+                "set synchronous_commit = on",
+            ),
+            (
+                Answers { statement_timeout: "5s".into(), standbys: standbys(), ..good() },
+                "SET statement_timeout = 0",
+            ),
+            (
+                Answers { transaction_timeout: Some("1min".into()), standbys: standbys(), ..good() },
+                "SET transaction_timeout = 0",
+            ),
+        ] {
+            let error = judge(&answers, Durability::Strict, "a").unwrap_err();
+            assert!(error.message.contains(expected), "{}", error.message);
+            assert!(error.message.contains("?durability=best-effort"), "{}", error.message);
+            assert_eq!(error.kind, StoreErrorKind::Unsuitable);
+            assert!(judge(&answers, Durability::BestEffort, "a").is_ok(), "{answers:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_cannot_hold_a_ledger_is_refused_whatever_is_accepted() {
+        for (answers, expected) in [
+            (Answers { is_standby: true, ..good() }, "name the primary"),
+            (Answers { read_only: "on".into(), ..good() }, "default_transaction_read_only"),
+            (Answers { version: 120_022, ..good() }, "PostgreSQL 13"),
+            (Answers { encoding: "SQL_ASCII".into(), ..good() }, "UTF8"),
+        ] {
+            let error = judge(&answers, Durability::BestEffort, "a").unwrap_err();
+            assert!(error.message.contains(expected), "{}", error.message);
+        }
+    }
+}

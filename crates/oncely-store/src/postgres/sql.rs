@@ -1,0 +1,197 @@
+//! The statements of the hot path, for one schema. No rule about states lives here.
+//!
+//! Each kind of request has one statement for a single request and one for many, so that a lone caller pays for no
+//! arrays. They do everything in one round trip and one commit: look, write, and log what was written. What is there
+//! already is found by reading, so that a duplicate writes nothing, not even to the sequence.
+//!
+//! Arrays come in through sub-selects: the planner then does not see how long they are, so that a plan made for one
+//! length is as good as for another, and the server keeps it instead of planning each time.
+//!
+//! **Every statement has another number of parameters.** Where something between hands out sessions, a name can mean
+//! another program's statement, or another one of ours; a server refuses to run one with the wrong number of parameters.
+
+use super::schema::{literal, quoted};
+
+/// What [`super::rows::read`] wants, in its order.
+pub(crate) const COLUMNS: &str = "r.head, r.tail, r.version, r.created_at, r.sent_at, r.changed_at, r.namespace, \
+                                  r.tool, r.scope, r.key, r.body, r.result";
+/// How many they are.
+pub(crate) const COLUMN_COUNT: usize = 12;
+/// The store's clock, in milliseconds; never behind what this handle has seen.
+const NOW: &str = "greatest($floor, floor(date_part('epoch', clock_timestamp()) * 1000)::int8)";
+/// When something of a record is due, from when it was changed and what [`super::rows::due_after`] says.
+const DUE: &str = "CASE $after WHEN -1 THEN 0 WHEN -2 THEN 1 ELSE greatest(2, $changed + $after) END";
+/// A trail with one more commit, of the last 64.
+const TRAIL: &str = "substr(r.trail || int8send(c.seq), greatest(1, length(r.trail) - 503))";
+
+/// Which statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hot {
+    CreateOne,
+    CreateMany,
+    PutOne,
+    PutMany,
+    LoadOne,
+    LoadMany,
+}
+
+/// The statements of one ledger.
+pub(crate) struct Statements {
+    /// The schema's name, quoted.
+    pub(crate) schema: String,
+    /// What to call to have the next version, as a literal.
+    pub(crate) seq: String,
+    hot: [String; 6],
+}
+
+impl Statements {
+    pub(crate) fn new(schema: &str) -> Self {
+        let schema = quoted(schema);
+        let hot = [create_one(), create_many(), put_one(), put_many(), load_one(), load_many()];
+        let seq = literal(&format!("{schema}.commit_seq"));
+        Self { hot: hot.map(|sql| sql.replace("{schema}", &schema).replace("{seq}", &seq)), seq, schema }
+    }
+
+    pub(crate) fn hot(&self, which: Hot) -> &str {
+        &self.hot[which as usize]
+    }
+}
+
+fn now(floor: &str) -> String {
+    NOW.replace("$floor", floor)
+}
+
+fn due(after: &str, changed: &str) -> String {
+    DUE.replace("$after", after).replace("$changed", changed)
+}
+
+/// Parameters: head, tail, changed, created, sent, after, state, namespace, tool, scope, key, body, result, events, floor.
+/// Answers: now, the new id or null, the record that is there or nulls.
+fn create_one() -> String {
+    format!(
+        "WITH c AS MATERIALIZED (SELECT {now} AS now),
+there AS MATERIALIZED (SELECT {COLUMNS} FROM {{schema}}.record r WHERE r.head = $1),
+s AS MATERIALIZED (
+  SELECT nextval({{seq}}) AS seq, c.now, coalesce($3, c.now) AS changed
+  FROM c WHERE NOT EXISTS (SELECT FROM there)
+),
+won AS (
+  INSERT INTO {{schema}}.record (head, tail, id, version, due, created_at, sent_at, changed_at, state, namespace, tool,
+    scope, key, trail, body, result)
+  SELECT $1, $2, s.seq << 16, s.seq, {due}, coalesce($4, s.now), coalesce($5, s.now), s.changed, $7, $8, $9, $10, $11,
+    CASE WHEN $14 IS NULL THEN '' ELSE int8send(s.seq) END, $12, $13
+  FROM s ON CONFLICT (head) DO NOTHING RETURNING id
+),
+noted AS (
+  INSERT INTO {{schema}}.audit (seq, at, events) SELECT s.seq, s.now, $14 FROM s, won WHERE $14 IS NOT NULL
+)
+SELECT c.now, won.id, r.* FROM c LEFT JOIN won ON true LEFT JOIN there r ON true",
+        now = now("$15"),
+        due = due("$6", "s.changed"),
+    )
+}
+
+/// The same with arrays, and their length last. Answers: now, the new ids, a record that is there or nulls; one row for
+/// each that is there, or one without any.
+fn create_many() -> String {
+    format!(
+        "WITH c AS MATERIALIZED (SELECT {now} AS now),
+i AS MATERIALIZED (
+  SELECT * FROM unnest((SELECT $1), (SELECT $2), (SELECT $3), (SELECT $4), (SELECT $5), (SELECT $6), (SELECT $7),
+    (SELECT $8), (SELECT $9), (SELECT $10), (SELECT $11), (SELECT $12), (SELECT $13), (SELECT $14)) WITH ORDINALITY
+    AS i(head, tail, changed, created, sent, after, state, namespace, tool, scope, key, body, result, events, n)
+  WHERE n <= $16
+),
+there AS MATERIALIZED (SELECT {COLUMNS} FROM i JOIN {{schema}}.record r ON r.head = i.head),
+fresh AS MATERIALIZED (SELECT i.* FROM i WHERE i.head NOT IN (SELECT there.head FROM there)),
+s AS MATERIALIZED (
+  SELECT nextval({{seq}}) AS seq, c.now FROM c WHERE EXISTS (SELECT FROM fresh)
+),
+won AS (
+  INSERT INTO {{schema}}.record (head, tail, id, version, due, created_at, sent_at, changed_at, state, namespace, tool,
+    scope, key, trail, body, result)
+  SELECT i.head, i.tail, s.seq << 16 | i.n, s.seq, {due}, coalesce(i.created, s.now), coalesce(i.sent, s.now),
+    coalesce(i.changed, s.now), i.state, i.namespace, i.tool, i.scope, i.key,
+    CASE WHEN i.events IS NULL THEN '' ELSE int8send(s.seq) END, i.body, i.result
+  FROM s CROSS JOIN fresh i ON CONFLICT (head) DO NOTHING RETURNING id
+),
+noted AS (
+  INSERT INTO {{schema}}.audit (seq, at, events)
+  SELECT s.seq, s.now, string_agg(i.events, '' ORDER BY i.n)
+  FROM s, i WHERE i.events IS NOT NULL AND i.n IN (SELECT won.id & 65535 FROM won) GROUP BY s.seq, s.now
+)
+SELECT c.now, (SELECT array_agg(won.id) FROM won), r.* FROM c LEFT JOIN there r ON true",
+        now = now("$15"),
+        due = due("i.after", "coalesce(i.changed, s.now)"),
+    )
+}
+
+/// Parameters: head, tail, expected, changed, created, sent, after, state, body, result, events, floor.
+/// Answers: now, the new version, whether it was taken, whether somebody waits.
+fn put_one() -> String {
+    format!(
+        "WITH c AS MATERIALIZED (SELECT nextval({{seq}}) AS seq, {now} AS now),
+won AS (
+  UPDATE {{schema}}.record r SET version = c.seq, due = {due}, created_at = coalesce($5, c.now),
+    sent_at = coalesce($6, c.now), changed_at = coalesce($4, c.now), state = $8, body = $9, result = $10,
+    trail = CASE WHEN $11 IS NULL THEN r.trail ELSE {TRAIL} END
+  FROM c WHERE r.head = $1 AND r.tail = $2 AND r.version = $3 AND r.version < c.seq RETURNING r.id
+),
+noted AS (
+  INSERT INTO {{schema}}.audit (seq, at, events) SELECT c.seq, c.now, $11 FROM c, won WHERE $11 IS NOT NULL
+)
+SELECT c.now, c.seq, won.id IS NOT NULL, EXISTS (SELECT FROM {{schema}}.waiting w WHERE w.head = $1)
+FROM c LEFT JOIN won ON true",
+        now = now("$12"),
+        due = due("$7", "coalesce($4, c.now)"),
+    )
+}
+
+/// The same with arrays, and their length last. Answers: now, the new version, the numbers of those that were taken,
+/// the numbers of those that somebody waits for.
+fn put_many() -> String {
+    format!(
+        "WITH c AS MATERIALIZED (SELECT nextval({{seq}}) AS seq, {now} AS now),
+i AS MATERIALIZED (
+  SELECT * FROM unnest((SELECT $1), (SELECT $2), (SELECT $3), (SELECT $4), (SELECT $5), (SELECT $6), (SELECT $7),
+    (SELECT $8), (SELECT $9), (SELECT $10), (SELECT $11)) WITH ORDINALITY
+    AS i(head, tail, expected, changed, created, sent, after, state, body, result, events, n)
+  WHERE n <= $13
+),
+won AS (
+  UPDATE {{schema}}.record r SET version = c.seq, due = {due}, created_at = coalesce(i.created, c.now),
+    sent_at = coalesce(i.sent, c.now), changed_at = coalesce(i.changed, c.now), state = i.state, body = i.body,
+    result = i.result, trail = CASE WHEN i.events IS NULL THEN r.trail ELSE {TRAIL} END
+  FROM c CROSS JOIN i WHERE r.head = i.head AND r.tail = i.tail AND r.version = i.expected AND r.version < c.seq
+  RETURNING i.n
+),
+noted AS (
+  INSERT INTO {{schema}}.audit (seq, at, events)
+  SELECT c.seq, c.now, string_agg(i.events, '' ORDER BY i.n)
+  FROM c, i WHERE i.events IS NOT NULL AND i.n IN (SELECT won.n FROM won) GROUP BY c.seq, c.now
+)
+SELECT c.now, c.seq, (SELECT array_agg(won.n) FROM won),
+  (SELECT array_agg(i.n) FROM {{schema}}.waiting w JOIN i ON i.head = w.head)
+FROM c",
+        now = now("$12"),
+        due = due("i.after", "coalesce(i.changed, c.now)"),
+    )
+}
+
+/// Parameters: head, floor. Answers: now, a record or nulls.
+fn load_one() -> String {
+    format!(
+        "SELECT c.now, {COLUMNS} FROM (SELECT {now} AS now) c LEFT JOIN {{schema}}.record r ON r.head = $1",
+        now = now("$2")
+    )
+}
+
+/// Parameters: heads, floor, how many. Answers: now, a record or nulls; one row for each record, or one without any.
+fn load_many() -> String {
+    format!(
+        "WITH i AS MATERIALIZED (SELECT * FROM unnest((SELECT $1)) WITH ORDINALITY AS i(head, n) WHERE n <= $3)
+SELECT c.now, {COLUMNS} FROM (SELECT {now} AS now) c
+LEFT JOIN (i JOIN {{schema}}.record r ON r.head = i.head) ON true",
+        now = now("$2")
+    )
+}
