@@ -3,6 +3,10 @@
 
 use oncely_core::StoreError;
 
+#[cfg(feature = "postgres")]
+use crate::postgres;
+#[cfg(feature = "redis")]
+use crate::redis;
 use crate::scheme;
 #[cfg(feature = "sqlite")]
 use crate::sqlite::{self, SqliteOptions};
@@ -56,6 +60,14 @@ pub async fn check(address: &str) -> Result<Vec<Check>, StoreError> {
         Some(("sqlite", rest)) => Ok(sqlite::check(&SqliteOptions::parse(rest)?)),
         #[cfg(feature = "sqlite")]
         None => Ok(sqlite::check(&SqliteOptions::parse(address)?)),
+        #[cfg(feature = "postgres")]
+        Some(("postgres" | "postgresql", _)) => {
+            Ok(postgres::check(&postgres::PostgresOptions::parse(address)?).await)
+        }
+        #[cfg(feature = "redis")]
+        Some((scheme, _)) if is_redis(scheme) => {
+            redis::inspect(redis::RedisOptions::parse(address)?).await.map(of_redis)
+        }
         _ => Err(crate::unknown(address)),
     }
 }
@@ -68,6 +80,20 @@ pub async fn migrate(address: &str) -> Result<Migrated, StoreError> {
         Some(("sqlite", rest)) => sqlite::migrate(SqliteOptions::parse(rest)?),
         #[cfg(feature = "sqlite")]
         None => sqlite::migrate(SqliteOptions::parse(address)?),
+        #[cfg(feature = "postgres")]
+        Some(("postgres" | "postgresql", _)) => {
+            let done = postgres::migrate(&postgres::PostgresOptions::parse(address)?).await?;
+            let from = u32::try_from(done.from).ok().filter(|version| *version > 0);
+            Ok(Migrated { from, to: done.to.unsigned_abs() })
+        }
+        // Its keys are made as it is used, and have one form.
+        #[cfg(feature = "redis")]
+        Some((scheme, _)) if is_redis(scheme) => {
+            let options = redis::RedisOptions::parse(address)?;
+            let from = redis::inspect(options.clone()).await?.has_ledger.then_some(1);
+            redis::RedisStore::open(options).await?;
+            Ok(Migrated { from, to: 1 })
+        }
         _ => Err(crate::unknown(address)),
     }
 }
@@ -78,6 +104,12 @@ pub fn migration_sql(address: &str) -> Result<String, StoreError> {
         Some(("memory", "")) => Ok("-- a ledger in memory has no tables\n".to_owned()),
         #[cfg(feature = "sqlite")]
         Some(("sqlite", _)) | None => Ok(sqlite::migration_sql()),
+        #[cfg(feature = "postgres")]
+        Some(("postgres" | "postgresql", _)) => {
+            Ok(postgres::migration_sql(&postgres::PostgresOptions::parse(address)?.schema))
+        }
+        #[cfg(feature = "redis")]
+        Some((scheme, _)) if is_redis(scheme) => Ok("-- a ledger on Redis has no tables\n".to_owned()),
         _ => Err(crate::unknown(address)),
     }
 }
@@ -90,6 +122,44 @@ pub async fn is_absent(address: &str) -> Result<bool, StoreError> {
         Some(("sqlite", rest)) => Ok(!SqliteOptions::parse(rest)?.path.exists()),
         #[cfg(feature = "sqlite")]
         None => Ok(!SqliteOptions::parse(address)?.path.exists()),
+        #[cfg(feature = "postgres")]
+        Some(("postgres" | "postgresql", _)) => {
+            postgres::is_absent(&postgres::PostgresOptions::parse(address)?).await
+        }
+        #[cfg(feature = "redis")]
+        Some((scheme, _)) if is_redis(scheme) => {
+            Ok(!redis::inspect(redis::RedisOptions::parse(address)?).await?.has_ledger)
+        }
         _ => Err(crate::unknown(address)),
     }
+}
+
+#[cfg(feature = "redis")]
+fn is_redis(scheme: &str) -> bool {
+    matches!(scheme, "redis" | "rediss" | "redis+cluster" | "rediss+cluster")
+}
+
+#[cfg(feature = "redis")]
+fn of_redis(report: redis::RedisReport) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for (server, what) in &report.servers {
+        checks.push(Check::new("server", Health::Ok, format!("{server}: {what}")));
+    }
+    for finding in &report.findings {
+        let health = match finding.concern {
+            redis::RedisConcern::Risk => Health::Fail,
+            redis::RedisConcern::Remark => Health::Warn,
+        };
+        let message = format!("{}: {}; {}", finding.server, finding.what, finding.fix);
+        checks.push(Check::new("durability", health, message));
+    }
+    if report.findings.iter().all(|finding| finding.concern != redis::RedisConcern::Risk) {
+        checks.push(Check::new("durability", Health::Ok, "what is acknowledged is in the append-only file"));
+    }
+    let (health, message) = match report.has_ledger {
+        true => (Health::Ok, "there is a ledger"),
+        false => (Health::Warn, "there is no ledger yet; `oncely store migrate` or the first call makes it"),
+    };
+    checks.push(Check::new("ledger", health, message));
+    checks
 }

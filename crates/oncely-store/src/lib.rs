@@ -41,12 +41,12 @@ use oncely_core::{Store, StoreError, StoreErrorKind};
 pub use check::{Check, Health, Migrated, check, is_absent, migrate, migration_sql};
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
-pub use postgres::{PostgresOptions, PostgresStore};
+pub use postgres::{PostgresOptions, PostgresStore, PostgresWithin};
 pub use process::{liveness, liveness_across_hosts, this_process};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOptions, RedisStore};
 #[cfg(feature = "sqlite")]
-pub use sqlite::{SqliteOptions, SqliteStore};
+pub use sqlite::{SqliteOptions, SqliteStore, SqliteTransaction};
 
 /// Opens the ledger at an address: `memory:`, `sqlite:PATH[?min_free=32MiB&...]`, a bare path of a SQLite file, or
 /// `postgres://USER@HOST/DATABASE[?schema=oncely&...]`.

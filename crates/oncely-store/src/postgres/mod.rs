@@ -1,13 +1,15 @@
 //! The PostgreSQL ledger: many machines, one service, and an engine that is already run by people who know it.
 //!
-//! - [`options`], [`tls`], [`connect`], [`settings`], [`schema`]: opening, and refusing what is not safe.
+//! - [`options`], [`tls`], [`connect`], [`settings`], [`schema`], [`examine`]: opening, and refusing what is not safe.
 //! - [`queue`], [`tickets`], [`pool`]: requests wait together and leave together.
 //! - [`session`], [`sql`], [`params`], [`rows`], [`batch`]: one statement for many requests. [`jobs`], [`read`]: the rest.
 //! - [`waiters`], [`listen`]: how waiting callers learn of what others do. [`moving`]: how it moves.
+//! - [`within`]: one transaction with the caller's own data.
 
 mod batch;
 mod connect;
 mod errors;
+mod examine;
 mod jobs;
 mod listen;
 mod moving;
@@ -24,6 +26,7 @@ mod sql;
 mod tickets;
 mod tls;
 mod waiters;
+mod within;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,8 +39,10 @@ use oncely_core::{
 };
 use tokio::sync::{Notify, oneshot};
 
+pub(crate) use examine::{check, is_absent};
 pub use options::{Durability, PostgresOptions, Prepared, Tls};
 pub use schema::{Migrated, migrate, migration_sql};
+pub use within::PostgresWithin;
 
 use crate::codec::pack_events;
 use crate::process;

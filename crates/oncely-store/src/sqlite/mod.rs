@@ -3,7 +3,7 @@
 //! - [`options`], [`files`], [`connect`], [`schema`], [`examine`]: opening, and refusing what is not safe.
 //! - [`writer`], [`batch`], [`rows`], [`thread`]: one thread commits what many callers ask for.
 //! - [`turnstile`]: how processes take turns. [`checkpoint`]: how the log is kept short. [`gate`], [`moving`]: how it moves.
-//! - [`read`], [`cache`], [`elsewhere`]: reading, beside the writer.
+//! - [`read`], [`cache`], [`elsewhere`]: reading, beside the writer. [`within`]: one transaction with the caller's data.
 
 mod batch;
 mod cache;
@@ -21,6 +21,7 @@ mod rows;
 mod schema;
 mod thread;
 mod turnstile;
+mod within;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -36,6 +37,7 @@ use tokio::sync::oneshot;
 
 pub(crate) use examine::{check, migrate, migration_sql};
 pub use options::SqliteOptions;
+pub use within::SqliteTransaction;
 
 use crate::clock::LedgerClock;
 use crate::process;
@@ -76,6 +78,8 @@ struct Shared {
     remembered: Remembered,
     /// Unset for good when the side files were replaced: epochs would be told elsewhere.
     trusts_cache: AtomicBool,
+    /// Whether a commit failed whose barrier the writer has to see to.
+    is_doubtful: AtomicBool,
     tallies: Tallies,
     watchers: Watchers,
     /// Whether records have been asked for before.
@@ -151,6 +155,7 @@ impl SqliteStore {
             clock: LedgerClock::new(anchor),
             readers: Readers::default(),
             trusts_cache: AtomicBool::new(true),
+            is_doubtful: AtomicBool::new(false),
             tallies: Tallies::default(),
             watchers: Watchers::new(),
             is_warm: AtomicBool::new(false),

@@ -93,21 +93,36 @@ impl Turnstile {
 
     /// Waits for the turn. Nobody else writes until the result is dropped.
     pub(crate) fn enter(&mut self) -> Result<Turn<'_>, Errno> {
+        let left = self.queue_up()?;
+        let turn = Turn { stile: Held::Borrowed(self) };
+        left?;
+        turn.repair()?;
+        Ok(turn)
+    }
+
+    /// The same for one turn only, which keeps the place.
+    pub(crate) fn into_turn(self) -> Result<Turn<'static>, Errno> {
+        let left = self.queue_up()?;
+        let turn = Turn { stile: Held::Owned(self) };
+        left?;
+        turn.repair()?;
+        Ok(turn)
+    }
+
+    /// Takes lock M in the order of the queue; the inner result is how lock G was left.
+    fn queue_up(&self) -> Result<Result<(), Errno>, Errno> {
         retry(|| flock(&self.turn, FlockOperation::LockExclusive))?;
         let entered = retry(|| flock(&self.lock, FlockOperation::LockExclusive));
         let left = flock(&self.turn, FlockOperation::Unlock);
         entered?;
-        let turn = Turn { stile: self };
-        left?;
-        turn.repair()?;
-        Ok(turn)
+        Ok(left)
     }
 
     /// Waits for the turn only for as long as one may take to open the ledger. Not in the order of the queue: whoever
     /// opens has nothing to lose.
     pub(crate) fn enter_for_opening(&mut self) -> Result<Turn<'_>, Errno> {
         lock_within(&self.lock, OPENING_PATIENCE)?;
-        let turn = Turn { stile: self };
+        let turn = Turn { stile: Held::Borrowed(self) };
         turn.repair()?;
         Ok(turn)
     }
@@ -126,7 +141,24 @@ fn lock_within(lock: &OwnedFd, patience: Duration) -> Result<(), Errno> {
 
 /// A turn at writing: lock M is held.
 pub(crate) struct Turn<'a> {
-    stile: &'a Turnstile,
+    stile: Held<'a>,
+}
+
+/// A place that others use later, or one for this turn only.
+enum Held<'a> {
+    Borrowed(&'a Turnstile),
+    Owned(Turnstile),
+}
+
+impl std::ops::Deref for Held<'_> {
+    type Target = Turnstile;
+
+    fn deref(&self) -> &Turnstile {
+        match self {
+            Self::Borrowed(stile) => stile,
+            Self::Owned(stile) => stile,
+        }
+    }
 }
 
 impl Turn<'_> {

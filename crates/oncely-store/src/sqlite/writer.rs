@@ -216,7 +216,8 @@ impl Desk {
         let Self { shared, connection, doubtful, tools, log_pages, .. } = self;
         let path = shared.files.path();
         let before = |trouble: Trouble| trouble.at(path, Wrote::No);
-        if *doubtful {
+        if *doubtful || shared.is_doubtful.swap(false, Ordering::AcqRel) {
+            *doubtful = true;
             *connection = with_barrier(path, log_pages)?;
             *doubtful = false;
         }
@@ -323,14 +324,14 @@ fn transact<'a>(
 }
 
 /// What is left of a batch when its transaction is ready to commit.
-struct BatchEnd {
-    changed: Vec<Changed>,
-    unsettled: Vec<oncely_core::IntentId>,
+pub(super) struct BatchEnd {
+    pub(super) changed: Vec<Changed>,
+    pub(super) unsettled: Vec<oncely_core::IntentId>,
 }
 
 /// Sees to caches and to other processes, while it is still our turn. Nothing here can undo the commit: a word that
 /// cannot be written leaves a cache unused or a waiter to its own clock.
-fn after_commit(shared: &Shared, turn: &Turn<'_>, batch: &BatchEnd) {
+pub(super) fn after_commit(shared: &Shared, turn: &Turn<'_>, batch: &BatchEnd) {
     let _ = turn.settle(&batch.unsettled);
     if !batch.changed.is_empty() {
         let _ = turn.announce_commit();
@@ -343,7 +344,7 @@ fn after_commit(shared: &Shared, turn: &Turn<'_>, batch: &BatchEnd) {
     }
 }
 
-fn roll_back(connection: &Connection) {
+pub(super) fn roll_back(connection: &Connection) {
     if !connection.is_autocommit() {
         // It fails where SQLite has rolled back by itself.
         let _ = connection.execute_batch("ROLLBACK");
@@ -361,6 +362,14 @@ fn with_barrier(path: &std::path::Path, log_pages: &Arc<AtomicU32>) -> Result<Co
         StoreError::before(kind, message)
     })?;
     Ok(connection)
+}
+
+/// After a commit of somebody else in this process that failed, in their turn: commits the barrier, or leaves it to the
+/// writer.
+pub(super) fn break_tail(shared: &Shared) {
+    if with_barrier(shared.files.path(), &Arc::default()).is_err() {
+        shared.is_doubtful.store(true, Ordering::Release);
+    }
 }
 
 fn pass_barrier(connection: &Connection) -> rusqlite::Result<()> {
