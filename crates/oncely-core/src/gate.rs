@@ -54,6 +54,12 @@ pub struct Import {
     pub tallies: Vec<Tally>,
 }
 
+/// The answer of a ledger that has no gate to one who wants to turn it, or to bring something.
+pub fn cannot_move(ledger: &str) -> StoreError {
+    let message = format!("ledgers like {ledger} cannot be moved by this program; nothing was written");
+    StoreError::before(StoreErrorKind::Unsuitable, message)
+}
+
 impl Gate {
     /// Whether a write with these events may take place; else the refusal, in the name of this ledger.
     pub fn admits(&self, ledger: &str, events: &[Event]) -> Result<(), StoreError> {

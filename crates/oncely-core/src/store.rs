@@ -255,10 +255,8 @@ pub trait Store: Send + Sync + 'static {
     fn now(&self) -> StoreFuture<'_, Millis>;
 
     /// Since when the clock is known to have run without a gap, by itself: a machine that was off only knows the wall
-    /// clock's word for how long. The default says: always.
-    fn steady_since(&self) -> Millis {
-        Millis(0)
-    }
+    /// clock's word for how long. Moment 0 says: always.
+    fn steady_since(&self) -> Millis;
 
     /// Lists records, oldest first, from a place that an earlier page named (0 for the start).
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>>;
@@ -283,28 +281,15 @@ pub trait Store: Send + Sync + 'static {
     fn flush(&self) -> StoreFuture<'_, ()>;
 
     /// Whether the ledger takes writes.
-    fn gate(&self) -> StoreFuture<'_, Gate> {
-        Box::pin(std::future::ready(Ok(Gate::Open)))
-    }
+    fn gate(&self) -> StoreFuture<'_, Gate>;
 
     /// Turns the gate if it stands as `from` says; answers how it stands now, durably. Somebody who has to know that it was
     /// them makes `to` unlike any other. When this answers, every write
     /// that passed the gate as it was before is there to be read.
-    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate> {
-        let _ = (from, to);
-        Box::pin(std::future::ready(Err(cannot_move(self.describe()))))
-    }
+    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate>;
 
     /// Takes what a move brings, while the gate stands at [`Gate::Filling`] with this very move. May be repeated.
-    fn import(&self, under: Move, import: Import) -> StoreFuture<'_, ()> {
-        let _ = (under, import);
-        Box::pin(std::future::ready(Err(cannot_move(self.describe()))))
-    }
-}
-
-fn cannot_move(ledger: String) -> StoreError {
-    let message = format!("ledgers like {ledger} cannot be moved; nothing was written");
-    StoreError::before(StoreErrorKind::Unsuitable, message)
+    fn import(&self, under: Move, import: Import) -> StoreFuture<'_, ()>;
 }
 
 impl fmt::Debug for dyn Store {

@@ -5,11 +5,10 @@
 //! everywhere; an implementation only reads and writes.
 
 use crate::audit::Event;
-use crate::name::{IntentId, Namespace, ToolName};
+use crate::name::IntentId;
 use crate::owner::{Liveness, Owner};
 use crate::record::{Draft, Millis, Version};
 use crate::store::{Change, Created, Replaced, StoreFuture, Stored};
-use crate::tally::Counter;
 
 /// The tables of a ledger, inside a transaction that the caller began and will end.
 ///
@@ -32,14 +31,6 @@ pub trait Within {
         events: Vec<Event>,
     ) -> StoreFuture<'_, Replaced>;
 
-    /// Adds to a tool's counters, with the caller's commit.
-    fn tally<'a>(
-        &'a mut self,
-        namespace: &'a Namespace,
-        tool: &'a ToolName,
-        increments: &'a [(Counter, u64)],
-    ) -> StoreFuture<'a, ()>;
-
     /// Who this process is, as an owner.
     fn owner(&self) -> Owner;
 
@@ -47,7 +38,5 @@ pub trait Within {
     fn liveness(&self, owner: &Owner) -> Liveness;
 
     /// Since when the ledger's clock is known to have run without a gap.
-    fn steady_since(&self) -> Millis {
-        Millis(0)
-    }
+    fn steady_since(&self) -> Millis;
 }

@@ -65,14 +65,15 @@ pub async fn open(address: &str) -> Result<Arc<dyn Store>, StoreError> {
         Some(("postgres" | "postgresql", _)) => {
             Ok(Arc::new(PostgresStore::open(PostgresOptions::parse(address)?).await?))
         }
-        // Only its beginning is repeated: the rest may hold a password.
-        Some((scheme, _)) => Err(unknown(&format!("{scheme}:…"))),
+        Some(_) => Err(unknown(address)),
         #[cfg(not(feature = "sqlite"))]
         None => Err(unknown(address)),
     }
 }
 
 fn unknown(address: &str) -> StoreError {
+    // Only its beginning is repeated: the rest may hold a password.
+    let address = scheme(address).map_or_else(|| address.to_owned(), |(scheme, _)| format!("{scheme}:…"));
     StoreError::before(
         StoreErrorKind::BadAddress,
         format!(

@@ -253,6 +253,11 @@ impl Store for MemoryStore {
         ready((self.clock)())
     }
 
+    fn steady_since(&self) -> Millis {
+        // It ends with the process, and no clock of a process has a gap.
+        Millis(0)
+    }
+
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
         let limit = limit.clamp(1, PAGE_MAX);
         let kept = self.lock();

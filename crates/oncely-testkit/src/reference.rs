@@ -261,6 +261,10 @@ impl Store for Reference {
         done(self.clock())
     }
 
+    fn steady_since(&self) -> Millis {
+        Millis(0)
+    }
+
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
         let ledger = self.lock();
         let mut found: Vec<(u64, Stored)> = ledger

@@ -201,6 +201,10 @@ impl Store for Faulty {
         Box::pin(async move { Ok(Millis(self.inner.now().await?.0 - back * 10)) })
     }
 
+    fn steady_since(&self) -> Millis {
+        self.inner.steady_since()
+    }
+
     fn scan(&self, mut filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
         if self.has(Fault::MixesTenants) {
             filter.namespace = None;

@@ -20,6 +20,9 @@ use crate::error::Error;
 /// How often a record that others change meanwhile is looked at again.
 const LOOKS_MAX: usize = 16;
 
+/// What sealed bytes begin with, whatever sealed them.
+const SEALED: &[u8] = b"\xffoncely";
+
 /// The answer to [`begin`].
 #[derive(Debug)]
 pub enum Begun {
@@ -27,6 +30,18 @@ pub enum Begun {
     Run(Pending),
     /// There is an answer already; do nothing.
     Answered(Answer),
+}
+
+impl Begun {
+    /// What this call adds to the counters of its tool. They are no part of the transaction, since all calls of a tool would
+    /// then wait for each other: hand them to [`Store::tally`](oncely_core::Store::tally) after the commit.
+    pub fn increments(&self) -> [(Counter, u64); 2] {
+        let how = match self {
+            Self::Run(_) => Counter::Executions,
+            Self::Answered(answer) => counter_of(answer),
+        };
+        [(Counter::Calls, 1), (how, 1)]
+    }
 }
 
 /// Permission to do the work, in this transaction. Dropped without [`complete`](Self::complete), the transaction has to be
@@ -67,9 +82,7 @@ pub async fn begin<T: Within + ?Sized>(within: &mut T, call: &Call) -> Result<Be
         let now = seen.as_ref().map_or(Millis(0), |stored| stored.now);
         let Transition { write, events, decision } = step(record, &input, now);
         let Write::Put(draft) = write else {
-            let answer = answered(decision, intent, seen, call)?;
-            count(within, call, counter_of(&answer)).await?;
-            return Ok(Begun::Answered(answer));
+            return Ok(Begun::Answered(answered(decision, intent, seen, call)?));
         };
         let written = match &seen {
             None => match within.create(intent, *draft, events).await? {
@@ -87,7 +100,6 @@ pub async fn begin<T: Within + ?Sized>(within: &mut T, call: &Call) -> Result<Be
         };
         match (written, decision) {
             (Ok(stored), Decision::Execute(execute)) => {
-                count(within, call, Counter::Executions).await?;
                 let key_age_ms = stored.now.since(stored.record.sent_at);
                 let info = AttemptInfo { intent, name, execute, key_age_ms };
                 return Ok(Begun::Run(Pending { info, seen: stored }));
@@ -140,6 +152,13 @@ fn answered(
     seen: Option<Stored>,
     call: &Call,
 ) -> Result<Answer, Error> {
+    if let Some(State::Succeeded { result: Some(bytes), .. }) = seen.as_ref().map(|s| &s.record.body.state)
+        && bytes.starts_with(SEALED)
+    {
+        let message =
+            "the result is encrypted; nothing ran; begin through `Sealed::within`, with the ledger's keys";
+        return Err(StoreError::before(StoreErrorKind::Corrupt, message).into());
+    }
     match (decision, seen) {
         (Decision::Wait, Some(stored)) => {
             let retry_after_ms = call.policy.wait_for_ms.clamp(100, 5_000);
@@ -152,10 +171,6 @@ fn answered(
         })),
         (decision, seen) => answer_of(decision, intent, seen),
     }
-}
-
-async fn count<T: Within + ?Sized>(within: &mut T, call: &Call, counter: Counter) -> Result<(), StoreError> {
-    within.tally(&call.namespace, &call.tool, &[(Counter::Calls, 1), (counter, 1)]).await
 }
 
 /// What can be seen of the owner of a record's running attempt.

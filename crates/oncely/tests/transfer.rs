@@ -135,3 +135,70 @@ async fn a_ledger_in_another_move_is_left_alone() {
         assert_eq!(stand, (left, filled));
     }
 }
+
+#[tokio::test]
+async fn giving_up_a_move_never_opens_a_ledger_that_has_moved_elsewhere() {
+    let open = || Arc::new(MemoryStore::new()) as Arc<dyn Store>;
+    let (a, b, c) = (open(), open(), open());
+    ended(&Oncely::new(a.clone()), "k", outcome::created(&1)).await;
+    let into = Move { id: [7; 16], run: 1, other: "memory:".into(), shift_ms: 0, steady_since: Millis(0) };
+    a.turn_gate(Gate::Open, Gate::Closed(into.clone())).await.unwrap();
+    b.turn_gate(Gate::Open, Gate::Filling(into)).await.unwrap();
+    Transfer::new(a.clone(), b.clone()).give_up().await.unwrap();
+    assert_eq!(a.gate().await.unwrap(), Gate::Open);
+    Transfer::new(a.clone(), c).run(Duration::ZERO, |_| {}).await.unwrap();
+    assert!(Transfer::new(a.clone(), b).give_up().await.is_err(), "the same words again opened it");
+    assert!(matches!(a.gate().await.unwrap(), Gate::Closed(_)));
+}
+
+#[tokio::test]
+async fn a_ledger_is_not_closed_for_one_that_is_no_longer_filled() {
+    let ((old, _), (new, _)) = (at(1), at(1));
+    let of = Move { id: [7; 16], run: 5, other: "memory:".into(), shift_ms: 0, steady_since: Millis(0) };
+    // As left by two programs of which one has ended what the other took up.
+    old.turn_gate(Gate::Open, Gate::Closing(of)).await.unwrap();
+    let transfer = Transfer::new(old.clone(), new.clone());
+    assert!(transfer.run(Duration::ZERO, |_| {}).await.is_err());
+    assert!(matches!(old.gate().await.unwrap(), Gate::Closing(_)));
+    transfer.give_up().await.unwrap();
+    assert_eq!((old.gate().await.unwrap(), new.gate().await.unwrap()), (Gate::Open, Gate::Open));
+}
+
+#[tokio::test]
+async fn a_ledger_that_has_moved_does_not_tell_that_nothing_happened() {
+    let ((old, _), (new, _)) = (at(1), at(1));
+    let policy = Policy { max_retries: 0, ..Policy::default() };
+    let engine = Oncely::new(old.clone());
+    let refused = |engine: Oncely, policy: Policy| async move {
+        engine
+            .tool("pay")
+            .key("k")
+            .payload(&1)
+            .policy(policy)
+            .run(|_| async { Outcome::rejected("NO", "no") })
+            .await
+    };
+    refused(engine.clone(), policy.clone()).await.unwrap();
+    assert!(matches!(refused(engine.clone(), policy.clone()).await.unwrap(), Answer::Refused(_)));
+    Transfer::new(old, new.clone()).run(Duration::ZERO, |_| {}).await.unwrap();
+    assert!(refused(engine, policy.clone()).await.is_err(), "where it went, the key may have run since");
+    assert!(matches!(refused(Oncely::new(new), policy).await.unwrap(), Answer::Refused(_)));
+}
+
+/// A program of before the gate has the file open and does not look at it.
+#[tokio::test]
+async fn the_file_of_a_closed_ledger_refuses_what_an_older_program_would_write() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("old.db");
+    let old = oncely_store::open(path.to_str().unwrap()).await.unwrap();
+    ended(&Oncely::new(old.clone()), "k", outcome::created(&1)).await;
+    let older = rusqlite::Connection::open(&path).unwrap();
+    older.execute("UPDATE record SET due = due", []).unwrap();
+    Transfer::new(old.clone(), at(1).0).run(Duration::ZERO, |_| {}).await.unwrap();
+    let copy = "INSERT INTO record SELECT id + 1, randomblob(16), tail, version, state, due, changed_at, tool, scope, \
+                key, trail, body, result FROM record";
+    for write in [copy, "UPDATE record SET state = 1", "DELETE FROM record"] {
+        let error = older.execute(write, []).unwrap_err();
+        assert!(error.to_string().contains("has moved"), "{write}: {error}");
+    }
+}

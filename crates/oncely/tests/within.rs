@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use oncely::within::{self, Begun};
 use oncely::{Answer, Call, Oncely, outcome};
-use oncely_core::{Counter, Gate, Millis, Move, Outcome, Store, StoreErrorKind};
+use oncely_core::{Gate, Millis, Move, Outcome, Store, StoreErrorKind};
 use oncely_store::{MemoryStore, PostgresWithin, SqliteOptions, SqliteStore};
 use oncely_testkit::servers::Postgres;
 use rusqlite::Connection;
@@ -73,9 +73,6 @@ async fn an_order_and_its_record_commit_together_and_a_duplicate_is_answered() {
         shop.ledger.log(oncely_core::LogQuery { limit: 10, ..Default::default() }).await.unwrap().items;
     let told: Vec<&str> = events.iter().map(|e| e.event.kind.as_str()).collect();
     assert_eq!(told, ["began", "succeeded"]);
-    let executions = |t: &&oncely_core::Tally| t.counter == Counter::Executions;
-    let tallies = shop.ledger.tallies().await.unwrap();
-    assert_eq!(tallies.iter().find(executions).unwrap().count, 1);
 }
 
 #[tokio::test]
@@ -192,6 +189,68 @@ async fn a_connection_to_another_file_or_in_a_transaction_is_refused() {
     busy.execute_batch("BEGIN").unwrap();
     assert_eq!(shop.ledger.transaction(&mut busy).err().unwrap().kind, StoreErrorKind::BadAddress);
     assert!(shop.order("a", 1).await.is_none(), "a refusal kept the turn");
+}
+
+#[tokio::test]
+async fn what_a_savepoint_took_back_is_not_remembered() {
+    let shop = Shop::new();
+    let mut connection = Connection::open(&shop.path).unwrap();
+    let mut tx = shop.ledger.transaction(&mut connection).unwrap();
+    tx.execute_batch("SAVEPOINT a").unwrap();
+    let Begun::Run(pending) = within::begin(&mut tx, &call("a", 1)).await.unwrap() else {
+        panic!("it is new")
+    };
+    let intent = pending.info().intent();
+    pending.complete(&mut tx, outcome::created(&1)).await.unwrap();
+    tx.execute_batch("ROLLBACK TO a").unwrap();
+    tx.commit().unwrap();
+    assert!(shop.ledger.peek(&intent).is_none() && shop.ledger.load(intent).await.unwrap().is_none());
+    assert!(shop.order("a", 1).await.is_none(), "it was said to have happened");
+}
+
+#[tokio::test]
+async fn a_transaction_that_would_not_keep_its_promise_is_refused() {
+    let shop = Shop::new();
+    let refused = |connection: &mut Connection| shop.ledger.transaction(connection).err().map(|e| e.kind);
+    let mut attached = Connection::open(&shop.path).unwrap();
+    attached.execute_batch("ATTACH ':memory:' AS other").unwrap();
+    assert_eq!(refused(&mut attached), Some(StoreErrorKind::Unsuitable));
+    let mut hasty = Connection::open(&shop.path).unwrap();
+    hasty.execute_batch("PRAGMA synchronous = NORMAL").unwrap();
+    assert_eq!(refused(&mut hasty), Some(StoreErrorKind::Unsuitable));
+    // Ended behind our back: nothing more is written, one statement at a time.
+    let mut connection = Connection::open(&shop.path).unwrap();
+    let mut tx = shop.ledger.transaction(&mut connection).unwrap();
+    tx.execute_batch("ROLLBACK").unwrap();
+    assert!(within::begin(&mut tx, &call("a", 1)).await.is_err());
+    assert!(tx.commit().is_err());
+    assert!(shop.ledger.scan(Default::default(), 0, 1).await.unwrap().items.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_written_in_a_transaction_is_sealed_as_everywhere() {
+    use oncely_store::sealed::{Keys, Sealed};
+    let shop = Shop::new();
+    let keys = Keys::parse(&format!("k {}", "0b".repeat(32))).unwrap();
+    let sealed = Sealed::new(shop.ledger.clone(), keys);
+    let mut connection = Connection::open(&shop.path).unwrap();
+    let mut tx = shop.ledger.transaction(&mut connection).unwrap();
+    {
+        let mut closed = sealed.within(&mut tx);
+        let Begun::Run(pending) = within::begin(&mut closed, &call("a", 1)).await.unwrap() else {
+            panic!("new")
+        };
+        pending.complete(&mut closed, outcome::created(&"s3cret")).await.unwrap();
+    }
+    tx.commit().unwrap();
+    let stored =
+        [std::fs::read(&shop.path).unwrap(), std::fs::read(shop.path.with_extension("db-wal")).unwrap()];
+    assert!(!stored.concat().windows(6).any(|w| w == b"s3cret"), "it was stored in plain");
+    let mut tx = shop.ledger.transaction(&mut connection).unwrap();
+    assert!(within::begin(&mut tx, &call("a", 1)).await.is_err(), "sealed bytes were told for a result");
+    let replay = within::begin(&mut sealed.within(&mut tx), &call("a", 1)).await.unwrap();
+    let Begun::Answered(Answer::Replayed(replay)) = replay else { panic!("it is there") };
+    assert_eq!(replay.result(), Some(&br#""s3cret""#[..]));
 }
 
 async fn connect(url: &str) -> tokio_postgres::Client {

@@ -310,6 +310,11 @@ impl Store for PostgresStore {
         })
     }
 
+    fn steady_since(&self) -> Millis {
+        // A server's clock goes on by itself.
+        Millis(0)
+    }
+
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
         self.ask(Request::Job(Job::Scan { filter: Box::new(filter), from, limit }), |answer| match answer {
             Answer::Scanned(page) => Some(page),

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, IntentId, Liveness, Namespace, Owner, Replaced, StoreError,
-    StoreErrorKind, StoreFuture, Stored, ToolName, Version, Within,
+    Change, Created, Draft, Event, IntentId, Liveness, Millis, Owner, Replaced, StoreError, StoreErrorKind,
+    StoreFuture, Stored, Version, Within,
 };
 use tokio_postgres::types::Type;
 use tokio_postgres::{Row, Transaction};
@@ -106,30 +106,6 @@ impl<'a, 't> PostgresWithin<'a, 't> {
         }
         Ok(Replaced::Stale(self.find(&intent).await?))
     }
-
-    async fn count(
-        &self,
-        namespace: &Namespace,
-        tool: &ToolName,
-        increments: &[(Counter, u64)],
-    ) -> Result<(), Trouble> {
-        let sql = format!(
-            "INSERT INTO {}.tally AS t (namespace, tool, counter, count) VALUES ($1, $2, $3, $4) \
-             ON CONFLICT (namespace, tool, counter) DO UPDATE SET count = t.count + excluded.count",
-            self.statements.schema
-        );
-        // Always in the same order: two transactions must not wait for each other.
-        let mut sorted = increments.to_vec();
-        sorted.sort_unstable_by_key(|(counter, _)| *counter);
-        for (counter, count) in sorted {
-            let (number, count) = (counter as i16, i64::try_from(count).unwrap_or(i64::MAX));
-            let (namespace, tool) = (namespace.as_str(), tool.as_str());
-            let params: [Param<'_>; 4] =
-                [(&namespace, Type::TEXT), (&tool, Type::TEXT), (&number, Type::INT2), (&count, Type::INT8)];
-            self.transaction.query_typed(&sql, &params).await?;
-        }
-        Ok(())
-    }
 }
 
 impl Within for PostgresWithin<'_, '_> {
@@ -162,22 +138,16 @@ impl Within for PostgresWithin<'_, '_> {
         })
     }
 
-    fn tally<'b>(
-        &'b mut self,
-        namespace: &'b Namespace,
-        tool: &'b ToolName,
-        increments: &'b [(Counter, u64)],
-    ) -> StoreFuture<'b, ()> {
-        Box::pin(async move {
-            self.count(namespace, tool, increments).await.map_err(|trouble| self.fail(&trouble))
-        })
-    }
-
     fn owner(&self) -> Owner {
         process::this_process()
     }
 
     fn liveness(&self, owner: &Owner) -> Liveness {
         process::liveness_across_hosts(owner)
+    }
+
+    fn steady_since(&self) -> Millis {
+        // A server's clock goes on by itself.
+        Millis(0)
     }
 }

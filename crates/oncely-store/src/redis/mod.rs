@@ -44,11 +44,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use oncely_core::gate::cannot_move;
 use oncely_core::name::hex;
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
-    Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError, StoreErrorKind, StoreFuture,
-    Stored, Tally, ToolName, Version,
+    Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
+    Millis, Move, Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError,
+    StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version,
 };
 use tokio::runtime::Handle;
 
@@ -295,6 +296,11 @@ impl Store for RedisStore {
         Box::pin(self.shared.now())
     }
 
+    fn steady_since(&self) -> Millis {
+        // A server's clock goes on by itself.
+        Millis(0)
+    }
+
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
         Box::pin(self.shared.scan(filter, from, limit))
     }
@@ -341,6 +347,19 @@ impl Store for RedisStore {
             let _ = before.await;
             self.shared.write_tallies().await
         })
+    }
+
+    /// Not yet: its shards would have to be closed one by one.
+    fn gate(&self) -> StoreFuture<'_, Gate> {
+        ready(Ok(Gate::Open))
+    }
+
+    fn turn_gate(&self, _: Gate, _: Gate) -> StoreFuture<'_, Gate> {
+        ready(Err(cannot_move(&self.shared.describe)))
+    }
+
+    fn import(&self, _: Move, _: Import) -> StoreFuture<'_, ()> {
+        ready(Err(cannot_move(&self.shared.describe)))
     }
 }
 

@@ -13,7 +13,7 @@ use oncely_core::{
 use super::{MARK, Sealed};
 
 impl Sealed {
-    fn opened(&self, stored: Stored) -> Result<Stored, StoreError> {
+    pub(super) fn opened(&self, stored: Stored) -> Result<Stored, StoreError> {
         // What is not sealed is shared as it is: a replay from memory copies nothing.
         if !kept(&stored.record.body.state).is_some_and(|bytes| bytes.starts_with(MARK)) {
             return Ok(stored);
@@ -25,7 +25,7 @@ impl Sealed {
         Ok(Stored { record: Arc::new(record), now: stored.now })
     }
 
-    fn opened_if_any(&self, stored: Option<Stored>) -> Result<Option<Stored>, StoreError> {
+    pub(super) fn opened_if_any(&self, stored: Option<Stored>) -> Result<Option<Stored>, StoreError> {
         stored.map(|stored| self.opened(stored)).transpose()
     }
 }

@@ -29,8 +29,26 @@ pub(crate) fn read(connection: &Connection) -> Result<Gate, Trouble> {
     }
 }
 
+/// Programs of before the gate do not look at it. What they would write is refused by the file itself: a ledger that is
+/// left has triggers for as long as it is closed. One that is filled was made by a program that knows the gate.
+const NO_TRIGGERS: &str = "DROP TRIGGER IF EXISTS gate_insert; DROP TRIGGER IF EXISTS gate_update; DROP TRIGGER IF EXISTS gate_delete";
+const NONE_BEGIN: &str = "CREATE TRIGGER gate_insert BEFORE INSERT ON record \
+     BEGIN SELECT RAISE(ABORT, 'the ledger has moved'); END; \
+     CREATE TRIGGER gate_update BEFORE UPDATE ON record WHEN NEW.state = 1 AND NEW.trail <> OLD.trail \
+     BEGIN SELECT RAISE(ABORT, 'the ledger has moved'); END";
+const NOTHING_CHANGES: &str = "CREATE TRIGGER gate_insert BEFORE INSERT ON record \
+     BEGIN SELECT RAISE(ABORT, 'the ledger has moved'); END; \
+     CREATE TRIGGER gate_update BEFORE UPDATE ON record BEGIN SELECT RAISE(ABORT, 'the ledger has moved'); END; \
+     CREATE TRIGGER gate_delete BEFORE DELETE ON record BEGIN SELECT RAISE(ABORT, 'the ledger has moved'); END";
+
 /// Writes the gate.
 pub(crate) fn write(connection: &Connection, gate: &Gate) -> Result<(), Trouble> {
+    connection.execute_batch(NO_TRIGGERS)?;
+    match gate {
+        Gate::Closing(_) => connection.execute_batch(NONE_BEGIN)?,
+        Gate::Closed(_) => connection.execute_batch(NOTHING_CHANGES)?,
+        Gate::Open | Gate::Filling(_) => {}
+    }
     let (phase, of) = match gate {
         Gate::Open => {
             connection.execute("DELETE FROM gate", [])?;

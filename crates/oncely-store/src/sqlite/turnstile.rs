@@ -93,29 +93,26 @@ impl Turnstile {
 
     /// Waits for the turn. Nobody else writes until the result is dropped.
     pub(crate) fn enter(&mut self) -> Result<Turn<'_>, Errno> {
-        let left = self.queue_up()?;
+        retry(|| flock(&self.turn, FlockOperation::LockExclusive))?;
+        let entered = retry(|| flock(&self.lock, FlockOperation::LockExclusive));
+        let left = flock(&self.turn, FlockOperation::Unlock);
+        entered?;
         let turn = Turn { stile: Held::Borrowed(self) };
         left?;
         turn.repair()?;
         Ok(turn)
     }
 
-    /// The same for one turn only, which keeps the place.
-    pub(crate) fn into_turn(self) -> Result<Turn<'static>, Errno> {
-        let left = self.queue_up()?;
+    /// The same for one turn only, which keeps the place; and not for ever: whoever waits may be the one who holds it.
+    pub(crate) fn into_turn(self, patience: Duration) -> Result<Turn<'static>, Errno> {
+        lock_within(&self.turn, patience)?;
+        let entered = lock_within(&self.lock, patience);
+        let left = flock(&self.turn, FlockOperation::Unlock);
+        entered?;
         let turn = Turn { stile: Held::Owned(self) };
         left?;
         turn.repair()?;
         Ok(turn)
-    }
-
-    /// Takes lock M in the order of the queue; the inner result is how lock G was left.
-    fn queue_up(&self) -> Result<Result<(), Errno>, Errno> {
-        retry(|| flock(&self.turn, FlockOperation::LockExclusive))?;
-        let entered = retry(|| flock(&self.lock, FlockOperation::LockExclusive));
-        let left = flock(&self.turn, FlockOperation::Unlock);
-        entered?;
-        Ok(left)
     }
 
     /// Waits for the turn only for as long as one may take to open the ledger. Not in the order of the queue: whoever

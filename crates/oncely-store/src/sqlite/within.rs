@@ -8,11 +8,11 @@
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use oncely_core::{
-    AttemptToken, Change, Counter, Created, Draft, Event, EventKind, IntentId, Liveness, Millis, Namespace,
-    Owner, Replaced, StoreError, StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version, Within,
-    Wrote,
+    AttemptToken, Change, Created, Draft, Event, EventKind, IntentId, Liveness, Millis, Owner, Replaced,
+    StoreError, StoreErrorKind, StoreFuture, Stored, Version, Within, Wrote,
 };
 use rusqlite::Connection;
 
@@ -21,9 +21,14 @@ use super::connect::newest;
 use super::errors::Trouble;
 use super::rows::{self, Tools};
 use super::turnstile::{Turn, Turnstile};
-use super::writer::{BatchEnd, after_commit, break_tail, roll_back};
+use super::writer::{BatchEnd, break_tail, roll_back};
 use super::{Shared, SqliteStore, check_events};
 use crate::process;
+
+/// How long the turn at writing is waited for.
+const TURN_WITHIN: Duration = Duration::from_secs(30);
+/// The number of the setting with which commits are synced.
+const FULL: i64 = 2;
 
 /// A transaction on a connection of the caller's, begun by [`SqliteStore::transaction`]. It stands for the connection: the
 /// caller's own statements run through it. Rolled back when it is dropped without [`commit`](Self::commit).
@@ -35,6 +40,8 @@ pub struct SqliteTransaction<'c> {
     written: BatchEnd,
     /// Attempts that have begun in it and not ended.
     open: Vec<AttemptToken>,
+    /// A step failed half-way: only a rollback is right.
+    is_broken: bool,
 }
 
 impl SqliteStore {
@@ -56,9 +63,11 @@ impl SqliteStore {
         if !connection.is_autocommit() {
             return refuse("the connection is in a transaction already; nothing was begun; end it first");
         }
+        check_settings(connection, &shared)?;
+        check_alone(connection, &shared)?;
         let fail = |e: rustix::io::Errno| Trouble::from(e).at(shared.files.path(), Wrote::No);
         let (turn, lock) = shared.files.open_side_files()?;
-        let turn = Turnstile::new(turn, lock, shared.board.clone()).into_turn().map_err(fail)?;
+        let turn = Turnstile::new(turn, lock, shared.board.clone()).into_turn(TURN_WITHIN).map_err(fail)?;
         shared.files.still_the_same().inspect_err(|_| shared.distrust_cache())?;
         connection
             .execute_batch("BEGIN IMMEDIATE")
@@ -70,8 +79,39 @@ impl SqliteStore {
             tools: Tools::default(),
             written: BatchEnd { changed: Vec::new(), unsettled: Vec::new() },
             open: Vec::new(),
+            is_broken: false,
         })
     }
+}
+
+/// A commit that is acknowledged has to survive a loss of power, whoever makes it.
+fn check_settings(connection: &Connection, shared: &Shared) -> Result<(), StoreError> {
+    let synchronous = connection
+        .query_row("PRAGMA main.synchronous", [], |row| row.get::<_, i64>(0))
+        .map_err(|e| Trouble::from(e).at(shared.files.path(), Wrote::No))?;
+    if synchronous >= FULL {
+        return Ok(());
+    }
+    let message = "the connection runs with synchronous below FULL, which loses commits; nothing was begun; set PRAGMA \
+                   synchronous = FULL on it";
+    Err(StoreError::before(StoreErrorKind::Unsuitable, message))
+}
+
+/// A commit over several files is atomic for each of them, and not for all: a kill could leave one without the other.
+fn check_alone(connection: &Connection, shared: &Shared) -> Result<(), StoreError> {
+    let others = connection
+        .query_row(
+            "SELECT count(*) FROM pragma_database_list WHERE name NOT IN ('main', 'temp')",
+            [],
+            |row| row.get::<_, i64>(0),
+        )
+        .map_err(|e| Trouble::from(e).at(shared.files.path(), Wrote::No))?;
+    if others == 0 {
+        return Ok(());
+    }
+    let message = "another database is attached to the connection, and would not be committed together with the record; \
+                   nothing was written; detach it, and keep the tables in the ledger's file";
+    Err(StoreError::before(StoreErrorKind::Unsuitable, message))
 }
 
 /// Whether a connection is to the file of a ledger, under whatever name.
@@ -86,6 +126,8 @@ impl SqliteTransaction<'_> {
     /// completed.
     pub fn commit(mut self) -> Result<(), StoreError> {
         let path = self.shared.files.path();
+        self.check_open()?;
+        check_alone(self.connection, &self.shared)?;
         if !self.open.is_empty() {
             let message = "an attempt was begun in this transaction and not completed; it was rolled back: nothing happened";
             return Err(StoreError::before(StoreErrorKind::Unavailable, message));
@@ -99,10 +141,13 @@ impl SqliteTransaction<'_> {
             let _ = self.turn.settle(&self.written.unsettled);
             return Err(Trouble::from(error).at(path, Wrote::Maybe));
         }
-        after_commit(&self.shared, &self.turn, &self.written);
+        let _ = self.turn.settle(&self.written.unsettled);
+        let _ = self.turn.announce_commit();
         for changed in std::mem::take(&mut self.written.changed) {
-            let version = changed.now.as_ref().map(|record| record.version);
-            self.shared.watchers.changed(&changed.intent, version);
+            // What was asked for need not be what was committed: the caller may have gone back to a savepoint. So nothing
+            // of it is kept in memory, and whoever waits looks for themselves.
+            self.shared.remembered.drop(&changed.intent);
+            self.shared.watchers.changed(&changed.intent, None);
         }
         Ok(())
     }
@@ -110,12 +155,23 @@ impl SqliteTransaction<'_> {
     /// Gives everything up, the caller's own statements too.
     pub fn rollback(self) {}
 
+    /// The caller, or SQLite itself on some errors, can end a transaction behind our back.
+    fn check_open(&self) -> Result<(), StoreError> {
+        if !self.is_broken && !self.connection.is_autocommit() {
+            return Ok(());
+        }
+        let message =
+            "the transaction has ended or failed already; nothing more was written; begin another one";
+        Err(StoreError::before(StoreErrorKind::Unavailable, message))
+    }
+
     /// One step: a batch of its own, with a place in the log of its own.
     fn step<T>(
         &mut self,
         work: impl FnOnce(&mut Batch<'_>, &str) -> Result<T, Trouble>,
     ) -> Result<T, StoreError> {
-        let Self { shared, connection, tools, written, .. } = self;
+        self.check_open()?;
+        let Self { shared, connection, tools, written, is_broken, .. } = self;
         let worked = (|| {
             let (last, last_at) = newest(connection)?;
             let now = shared.clock.at_least(last_at).max(shared.clock.now());
@@ -126,7 +182,10 @@ impl SqliteTransaction<'_> {
             written.unsettled.append(&mut batch.unsettled);
             Ok(done)
         })();
-        worked.map_err(|trouble: Trouble| trouble.at(shared.files.path(), Wrote::No))
+        worked.map_err(|trouble: Trouble| {
+            *is_broken |= matches!(trouble, Trouble::Sqlite(_) | Trouble::System(_));
+            trouble.at(shared.files.path(), Wrote::No)
+        })
     }
 
     fn apply<T>(&mut self, request: Request, pick: fn(Answer) -> Option<T>) -> Result<T, StoreError> {
@@ -162,6 +221,9 @@ impl Drop for SqliteTransaction<'_> {
 
 impl Within for SqliteTransaction<'_> {
     fn load(&mut self, intent: IntentId) -> StoreFuture<'_, Option<Stored>> {
+        if let Err(error) = self.check_open() {
+            return ready(Err(error));
+        }
         let found =
             rows::read(self.connection, &intent).map_err(|e| e.at(self.shared.files.path(), Wrote::No));
         let now = |changed_at| self.shared.clock.at_least(changed_at).max(self.shared.clock.now());
@@ -206,22 +268,6 @@ impl Within for SqliteTransaction<'_> {
             self.mind(draft, &told);
         }
         ready(replaced)
-    }
-
-    fn tally<'a>(
-        &'a mut self,
-        namespace: &'a Namespace,
-        tool: &'a ToolName,
-        increments: &'a [(Counter, u64)],
-    ) -> StoreFuture<'a, ()> {
-        let one = |(counter, count): &(Counter, u64)| Tally {
-            namespace: namespace.clone(),
-            tool: tool.clone(),
-            counter: *counter,
-            count: *count,
-        };
-        let tallies: Vec<Tally> = increments.iter().map(one).collect();
-        ready(self.step(|batch, _| batch.count(&tallies)))
     }
 
     fn owner(&self) -> Owner {

@@ -331,7 +331,7 @@ pub(super) struct BatchEnd {
 
 /// Sees to caches and to other processes, while it is still our turn. Nothing here can undo the commit: a word that
 /// cannot be written leaves a cache unused or a waiter to its own clock.
-pub(super) fn after_commit(shared: &Shared, turn: &Turn<'_>, batch: &BatchEnd) {
+fn after_commit(shared: &Shared, turn: &Turn<'_>, batch: &BatchEnd) {
     let _ = turn.settle(&batch.unsettled);
     if !batch.changed.is_empty() {
         let _ = turn.announce_commit();

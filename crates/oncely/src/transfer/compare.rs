@@ -93,6 +93,23 @@ impl Transfer {
         Ok(missing)
     }
 
+    /// Whether every key that the old ledger knows is known in the new one.
+    pub(super) async fn all_is_there(&self) -> Result<bool, StoreError> {
+        let mut place = 0;
+        loop {
+            let page = self.from().scan(Filter::default(), place, PAGE).await?;
+            for stored in page.items {
+                if self.to.load(stored.record.intent).await?.is_none() {
+                    return Ok(false);
+                }
+            }
+            match page.next {
+                Some(next) => place = next,
+                None => return Ok(true),
+            }
+        }
+    }
+
     /// How many records are there; counted one by one where the quick answer is not the expected one.
     async fn count_there(&self) -> Result<u64, StoreError> {
         let quick: u64 = self.to.census().await?.iter().map(|(_, count)| count).sum();

@@ -48,13 +48,16 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// Runs the command.
 pub(crate) async fn run(global: &Global, args: CopyArgs) -> Result<ExitCode, Failure> {
-    let transfer = Transfer::new(old(&args.from).await?, new(&args.to).await?);
+    let (from, to) = (old(&args.from).await?, new(&args.to).await?);
+    // As the ledgers call themselves: with everything that tells them from others, and without secrets.
+    let same = format!("oncely store copy --from {} --to {}", from.describe(), to.describe());
+    let transfer = Transfer::new(from, to);
     if args.abort {
-        transfer.give_up().await.map_err(|error| failure(error, &args))?;
-        let said = format!("given up: {} takes calls again; delete {}", shown(&args.from), shown(&args.to));
+        transfer.give_up().await.map_err(|error| failure(error, &same))?;
+        let said = "given up: the old ledger takes calls again; delete the new one";
         match output::wants_json(global.json) {
             true => output::print_json(&json!({ "ok": true, "given_up": true })),
-            false => output::print(&said),
+            false => output::print(said),
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -70,14 +73,14 @@ pub(crate) async fn run(global: &Global, args: CopyArgs) -> Result<ExitCode, Fai
         Err(TransferError::Finished { from, to }) => {
             output::print_json(&json!({ "ok": true, "finished_before": true, "from": from, "to": to }));
         }
-        Err(error) => return Err(failure(error, &args)),
+        Err(error) => return Err(failure(error, &same)),
     }
     Ok(ExitCode::SUCCESS)
 }
 
 async fn old(address: &str) -> Result<Arc<dyn Store>, Failure> {
     if oncely_store::is_absent(address).await? {
-        let message = format!("there is no ledger at {}; nothing was moved", shown(address));
+        let message = "there is no ledger at the address that --from names; nothing was moved";
         return Err(Failure::new(PRECONDITION, "NO_LEDGER", message));
     }
     Ok(oncely_store::open(address).await?)
@@ -90,17 +93,7 @@ async fn new(address: &str) -> Result<Arc<dyn Store>, Failure> {
     Ok(oncely_store::open(address).await?)
 }
 
-/// An address without what may be secret.
-fn shown(address: &str) -> String {
-    let address = address.split_once('?').map_or(address, |(address, _)| address);
-    match (address.split_once("://"), address.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
-        _ => address.to_owned(),
-    }
-}
-
-fn failure(error: TransferError, args: &CopyArgs) -> Failure {
-    let same = format!("oncely store copy --from {} --to {}", shown(&args.from), shown(&args.to));
+fn failure(error: TransferError, same: &str) -> Failure {
     match error {
         TransferError::Store(error) => Failure::from(error).with_fix(same),
         TransferError::Running { ref running, .. } => {
