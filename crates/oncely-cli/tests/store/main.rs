@@ -6,4 +6,5 @@
 mod checking;
 mod copying;
 mod killing;
+mod serving;
 mod world;
