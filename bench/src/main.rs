@@ -5,6 +5,7 @@ mod bench;
 mod contention;
 mod echo;
 mod ours;
+mod plain_redis;
 mod report;
 mod sections;
 mod stats;

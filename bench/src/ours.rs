@@ -19,11 +19,18 @@ pub(crate) enum Style {
     BeginComplete,
     /// `run` with a closure, which runs in a task of its own.
     Run,
+    /// Keys that have ended, called again: so many from a first one on, in turn.
+    Duplicate { first: u64, keys: u64 },
 }
 
 /// Opens the ledger.
 pub(crate) async fn open(path: &Path) -> Result<Oncely> {
-    Ok(Oncely::new(oncely_store::open(&format!("sqlite:{}", path.display())).await?))
+    open_at(&format!("sqlite:{}", path.display())).await
+}
+
+/// Opens the ledger at an address.
+pub(crate) async fn open_at(address: &str) -> Result<Oncely> {
+    Ok(Oncely::new(oncely_store::open(address).await?))
 }
 
 /// One durable begin + complete; says when each was acknowledged.
@@ -53,6 +60,16 @@ async fn call(
         return Err(format!("the end of {key} was not recorded: {unrecorded:?}").into());
     }
     Ok((begun, Instant::now()))
+}
+
+async fn duplicate(oncely: &Oncely, number: u64) -> Result<(Instant, Instant)> {
+    let (key, payload) = (workload::key(number), workload::small_payload(number));
+    match oncely.tool(workload::TOOL).key(&key).payload_json(payload).begin().await? {
+        Begun::Answered(Answer::Replayed(replay)) if replay.result() == Some(workload::result(number)) => {
+            Ok((Instant::now(), Instant::now()))
+        }
+        _ => Err(format!("key {key} was not replayed").into()),
+    }
 }
 
 async fn run_closure(oncely: &Oncely, number: u64) -> Result<(Instant, Instant)> {
@@ -88,6 +105,7 @@ pub(crate) async fn closed_loop(
                         begin_complete(&oncely, number, workload::small_payload(number)).await?
                     }
                     Style::Run => run_closure(&oncely, number).await?,
+                    Style::Duplicate { first, keys } => duplicate(&oncely, first + number % keys).await?,
                 };
                 seen.add(from, begun, ended);
             }

@@ -6,7 +6,9 @@ mod growth;
 mod mcp;
 mod million;
 mod peer;
+mod postgres;
 mod processes;
+mod redis;
 mod replay;
 mod throughput;
 mod wake;
@@ -23,7 +25,7 @@ use crate::textbook::{Connections, Pattern, Textbook};
 type Section = fn(&mut Bench) -> Result<(Vec<Row>, String)>;
 
 /// All sections, in the order of the documentation.
-pub(crate) const ALL: [(&str, Section); 10] = [
+pub(crate) const ALL: [(&str, Section); 12] = [
     ("throughput", throughput::measure),
     ("million", million::measure),
     ("processes", processes::measure),
@@ -33,6 +35,8 @@ pub(crate) const ALL: [(&str, Section); 10] = [
     ("cli", cli::measure),
     ("clap", clap::measure),
     ("mcp", mcp::measure),
+    ("postgres", postgres::measure),
+    ("redis", redis::measure),
     ("growth", growth::measure),
 ];
 

@@ -1,45 +1,39 @@
 //! Requests of the hot path, as one statement: many callers, one round trip, one commit.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use oncely_core::{
-    Created, Draft, IntentId, Millis, Record, Replaced, StoreError, StoreErrorKind, Stored, Version,
-};
+use oncely_core::{Created, IntentId, Replaced, StoreError, StoreErrorKind, Stored, Version};
 use tokio::sync::oneshot;
-use tokio_postgres::types::Type;
 
 use super::errors::{Doing, Trouble};
-use super::params::{self, Creates, Puts};
+use super::exec::{Entry, Outcome, create_all, load_many, put_all};
+use super::jobs;
 use super::queue::{Answer, Batch, Job, Lane, Op, Request};
-use super::rows::{self, Half};
 use super::session::Session;
-use super::sql::Hot;
-use super::{Shared, jobs};
+use super::shared::Shared;
 
 /// How often something is tried again that others keep getting in the way of.
 const TRIES: usize = 8;
 
 pub(crate) type Reply = oneshot::Sender<Result<Answer, StoreError>>;
 
-/// A record that is to be written.
-pub(crate) struct Entry {
-    pub(crate) intent: IntentId,
-    pub(crate) expected: Version,
-    pub(crate) draft: Box<Draft>,
-    pub(crate) events: Option<Vec<u8>>,
-}
-
 /// What became of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Afterwards {
     GoOn,
+    /// It is of no more use.
     Reconnect,
+    /// The server still owes an answer. Another connection in its place would only be one more that waits.
+    Await,
 }
 
 impl Afterwards {
-    fn of(trouble: &Trouble) -> Self {
-        if trouble.ends_connection() { Self::Reconnect } else { Self::GoOn }
+    pub(crate) fn of(trouble: &Trouble) -> Self {
+        match trouble {
+            Trouble::Silent(_) => Self::Await,
+            trouble if trouble.ends_connection() => Self::Reconnect,
+            _ => Self::GoOn,
+        }
     }
 }
 
@@ -167,20 +161,6 @@ fn intent_of(request: &Request) -> Option<IntentId> {
     }
 }
 
-/// What became of one entry.
-pub(crate) enum Outcome {
-    Written {
-        version: Version,
-        now: Millis,
-    },
-    /// Another record stands there.
-    There(Stored),
-    /// Nothing is there.
-    Gone,
-    /// This one failed; others did not.
-    Failed(StoreError),
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Create,
@@ -207,7 +187,13 @@ async fn together_or_alone(
     }
     let mut outcomes = Vec::with_capacity(entries.len());
     for entry in entries {
-        outcomes.push(alone(shared, session, entry, what, afterwards).await);
+        // What was not sent was not written.
+        outcomes.push(match afterwards {
+            Afterwards::GoOn => alone(shared, session, entry, what, afterwards).await,
+            _ => {
+                Err(Trouble::Unsent("the connection was lost".to_owned()).at(&shared.address, Doing::Writing))
+            }
+        });
     }
     outcomes
 }
@@ -226,9 +212,7 @@ async fn alone(
             Ok(outcomes) => return outcomes.into_iter().next().ok_or_else(in_the_way),
             Err(trouble) if trouble.is_collision() && tries < TRIES => {}
             Err(trouble) => {
-                if trouble.ends_connection() {
-                    *afterwards = Afterwards::Reconnect;
-                }
+                *afterwards = Afterwards::of(&trouble);
                 return Err(trouble.at(&shared.address, Doing::Writing));
             }
         }
@@ -270,6 +254,7 @@ async fn try_all(
                 None => match create_all(shared, session, std::slice::from_ref(entry)).await {
                     Ok(mut again) => outcomes[at] = again.pop().flatten(),
                     Err(trouble) if trouble.is_collision() => {}
+                    Err(trouble) if trouble.ends_connection() => return Err(broken(trouble, outcomes.len())),
                     Err(trouble) => {
                         outcomes[at] = Some(Outcome::Failed(trouble.at(&shared.address, Doing::Writing)));
                     }
@@ -280,131 +265,13 @@ async fn try_all(
     Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Gone)).collect())
 }
 
-/// Writes those that are not there. `None`: neither written nor seen.
-pub(crate) async fn create_all(
-    shared: &Shared,
-    session: &mut Session,
-    entries: &[Entry],
-) -> Result<Vec<Option<Outcome>>, Trouble> {
-    let floor = shared.floor();
-    let creates = Creates::new(entries);
-    let answered = match entries {
-        [_] => session.write(Hot::CreateOne, &creates.one(&floor)).await?,
-        _ => session.write(Hot::CreateMany, &creates.many(&floor, &(entries.len() as i64))).await?,
-    };
-    let mut outcomes: Vec<Option<Outcome>> = entries.iter().map(|_| None).collect();
-    let Some(first) = answered.first() else { return Ok(outcomes) };
-    let now = shared.passed(rows::now(first, 0)?);
-    let won: Vec<i64> = match entries {
-        [_] => first.try_get::<_, Option<i64>>(1)?.into_iter().collect(),
-        _ => first.try_get::<_, Option<Vec<i64>>>(1)?.unwrap_or_default(),
-    };
-    for id in won {
-        // Numbers in arrays count from 1; a single one has none.
-        let at = usize::try_from((id & 0xffff).max(1) - 1).unwrap_or(usize::MAX);
-        let version = Version(u64::try_from(id >> 16).unwrap_or(0));
-        if let Some(outcome) = outcomes.get_mut(at) {
-            *outcome = Some(Outcome::Written { version, now });
-        }
+/// Part of a statement's work is done: that a look after it failed does not undo it.
+fn broken(trouble: Trouble, entries: usize) -> Trouble {
+    match trouble {
+        trouble if entries == 1 => trouble,
+        Trouble::Silent(why) => Trouble::Silent(why),
+        other => Trouble::Lost(format!("{other:?}")),
     }
-    let places: HashMap<Half, usize> =
-        entries.iter().enumerate().map(|(at, entry)| (rows::head(&entry.intent), at)).collect();
-    for row in &answered {
-        let Some(at) = row.try_get::<_, Option<Half>>(2)?.and_then(|head| places.get(&head)) else {
-            continue;
-        };
-        outcomes[*at] = Some(match rows::read(row, 2, &entries[*at].intent) {
-            Ok(record) => Outcome::There(Stored { record, now }),
-            // What is wrong with one row is no reason to doubt the others.
-            Err(trouble) => Outcome::Failed(trouble.at(&shared.address, Doing::Reading)),
-        });
-    }
-    Ok(outcomes)
-}
-
-/// Writes those whose version is the expected one. `None`: it was not.
-async fn put_all(
-    shared: &Shared,
-    session: &mut Session,
-    entries: &[Entry],
-) -> Result<Vec<Option<Outcome>>, Trouble> {
-    let floor = shared.floor();
-    let puts = Puts::new(entries);
-    let answered = match entries {
-        [_] => session.write(Hot::PutOne, &puts.one(&floor)).await?,
-        _ => session.write(Hot::PutMany, &puts.many(&floor, &(entries.len() as i64))).await?,
-    };
-    let mut outcomes: Vec<Option<Outcome>> = entries.iter().map(|_| None).collect();
-    let Some(row) = answered.first() else { return Ok(outcomes) };
-    let now = shared.passed(rows::now(row, 0)?);
-    let version = Version(u64::try_from(row.try_get::<_, i64>(1)?).unwrap_or(0));
-    let numbers = |column: usize| -> Result<Vec<usize>, Trouble> {
-        if entries.len() == 1 {
-            return Ok(if row.try_get::<_, bool>(column)? { vec![0] } else { Vec::new() });
-        }
-        let numbers: Vec<i64> = row.try_get::<_, Option<Vec<i64>>>(column)?.unwrap_or_default();
-        Ok(numbers.into_iter().filter_map(|n| usize::try_from(n - 1).ok()).collect())
-    };
-    for at in numbers(2)? {
-        if let Some(outcome) = outcomes.get_mut(at) {
-            *outcome = Some(Outcome::Written { version, now });
-        }
-    }
-    let waited: Vec<Half> = numbers(3)?
-        .into_iter()
-        .filter_map(|at| entries.get(at))
-        .map(|entry| rows::head(&entry.intent))
-        .collect();
-    shared.tell_others(waited);
-    Ok(outcomes)
-}
-
-/// Writes records that nobody asked for; those that have changed meanwhile are left alone. Answers how many were written.
-pub(crate) async fn put_quietly(
-    shared: &Shared,
-    session: &mut Session,
-    entries: &mut [Entry],
-) -> Result<u64, Trouble> {
-    if entries.is_empty() {
-        return Ok(0);
-    }
-    entries.sort_by_key(|entry| entry.intent.0);
-    let outcomes = put_all(shared, session, entries).await?;
-    for (entry, outcome) in entries.iter().zip(&outcomes) {
-        if let Some(Outcome::Written { version, .. }) = outcome {
-            shared.watchers.changed(&entry.intent, Some(*version));
-        }
-    }
-    Ok(outcomes.iter().flatten().count() as u64)
-}
-
-/// Records by their ids; a row that is damaged concerns nobody else.
-pub(crate) type Found = HashMap<IntentId, Result<Arc<Record>, StoreError>>;
-
-/// Reads records.
-pub(crate) async fn load_many(
-    shared: &Shared,
-    session: &mut Session,
-    intents: &[IntentId],
-) -> Result<(Millis, Found), Trouble> {
-    let floor = shared.floor();
-    let heads: Vec<Half> = intents.iter().map(rows::head).collect();
-    let answered = match heads.as_slice() {
-        [head] => session.read(Hot::LoadOne, &[(head, Type::UUID), (&floor, Type::INT8)]).await?,
-        _ => session.read(Hot::LoadMany, &params::heads(&heads, &floor, &(heads.len() as i64))).await?,
-    };
-    let places: HashMap<Half, &IntentId> = heads.iter().copied().zip(intents).collect();
-    let (mut now, mut found) = (Millis(0), Found::new());
-    for row in &answered {
-        now = shared.passed(rows::now(row, 0)?);
-        let Some(intent) = row.try_get::<_, Option<Half>>(1)?.and_then(|head| places.get(&head)) else {
-            continue;
-        };
-        let record =
-            rows::read(row, 1, intent).map_err(|trouble| trouble.at(&shared.address, Doing::Reading));
-        found.insert(**intent, record);
-    }
-    Ok((now, found))
 }
 
 fn in_the_way() -> StoreError {

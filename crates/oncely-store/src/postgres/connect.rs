@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,17 +13,21 @@ use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::error::Severity;
 use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 
 use super::errors::{Doing, Trouble, full_text};
 use super::options::{PostgresOptions, Prepared, port};
-use super::settings;
-use super::tls::Connector;
+use super::settings::{self, Server};
+use super::tls::{self, Connector};
 
 /// How long the way to a server may stay silent, in all, before it counts as gone.
 const SILENCE: Duration = Duration::from_secs(20);
+
+/// How long to wait for other servers once one was found fit: it may be the one that was replaced.
+const OTHERS: Duration = Duration::from_millis(300);
 
 /// An open connection whose server was found fit.
 pub(crate) struct Link {
@@ -31,6 +36,8 @@ pub(crate) struct Link {
     pub(crate) warning: Arc<Mutex<Option<String>>>,
     /// Whether statements may be prepared under a name.
     pub(crate) named: bool,
+    /// What was found of the server.
+    pub(crate) server: Server,
     /// What was sent to channels that the connection listens to.
     pub(crate) heard: mpsc::Receiver<Notification>,
     driver: AbortHandle,
@@ -48,6 +55,17 @@ impl Drop for Link {
 pub(crate) struct Door {
     pub(crate) options: Arc<PostgresOptions>,
     pub(crate) tls: Option<Arc<ClientConfig>>,
+    /// The newest timeline seen.
+    pub(crate) timeline: Arc<AtomicU64>,
+    /// When the server that was started last was started: how long ago something before that was, only wall clocks say.
+    pub(crate) steady_since: Arc<AtomicU64>,
+}
+
+impl Door {
+    pub(crate) fn new(options: PostgresOptions) -> Result<Self, StoreError> {
+        let tls = tls::connector(&options)?;
+        Ok(Self { options: Arc::new(options), tls, timeline: Arc::default(), steady_since: Arc::default() })
+    }
 }
 
 impl Door {
@@ -61,20 +79,46 @@ impl Door {
         self.open_first(self.options.listen.as_ref().unwrap_or(&self.options.config)).await
     }
 
-    /// The first server that is fit; else what the last one that answered said.
+    /// The server that is fit; of several that call themselves primary, the one of the newest timeline. Else what one
+    /// that answered said.
     async fn open_first(&self, config: &Config) -> Result<Link, StoreError> {
-        let mut refused = None;
+        let mut opening = JoinSet::new();
         for (at, host) in config.get_hosts().iter().enumerate() {
-            match self.open_one(config, host, port(config, at)).await {
-                Ok(link) => return Ok(link),
-                // That a server cannot be reached says less than why another one cannot be used.
-                Err(error) if refused.is_none() || error.kind != StoreErrorKind::Unavailable => {
-                    refused = Some(error);
+            let (door, config, host) = (self.clone(), config.clone(), host.clone());
+            let port = port(&config, at);
+            opening.spawn(async move { door.open_one(&config, &host, port).await });
+        }
+        let (mut found, mut refused): (Option<Link>, Option<StoreError>) = (None, None);
+        loop {
+            let next = match &found {
+                None => opening.join_next().await,
+                Some(_) => tokio::time::timeout(OTHERS, opening.join_next()).await.unwrap_or(None),
+            };
+            match next {
+                Some(Ok(Ok(link))) => {
+                    if found.as_ref().is_none_or(|known| known.server.timeline < link.server.timeline) {
+                        found = Some(link);
+                    }
                 }
-                Err(_) => {}
+                // That a server cannot be reached says less than why another one cannot be used.
+                Some(Ok(Err(error))) => {
+                    if refused.is_none() || error.kind != StoreErrorKind::Unavailable {
+                        refused = Some(error);
+                    }
+                }
+                Some(Err(_)) => {}
+                None => break,
             }
         }
-        Err(refused.unwrap_or_else(|| self.unreachable("the address names no server")))
+        let Some(link) = found else {
+            return Err(refused.unwrap_or_else(|| self.unreachable("no server answered")));
+        };
+        let newest = self.timeline.fetch_max(link.server.timeline, Ordering::AcqRel);
+        if newest > link.server.timeline {
+            return Err(self.unreachable("the only primary that answered has been replaced by another one"));
+        }
+        self.steady_since.fetch_max(link.server.started.0, Ordering::AcqRel);
+        Ok(link)
     }
 
     async fn open_one(&self, config: &Config, host: &Host, port: u16) -> Result<Link, StoreError> {
@@ -83,14 +127,14 @@ impl Door {
             let (socket, name) = Socket::open(host, port).await.map_err(|error| {
                 self.unreachable(&format!("{} port {port} cannot be reached: {error}", host_text(host)))
             })?;
-            let local_port = socket.local_port();
-            let (mut link, server_saw) = self.greet(config, socket, name).await?;
+            let seen_from = socket.local_address();
+            let mut link = self.greet(config, socket, name).await?;
             link.named = match self.options.prepared {
                 Prepared::Always => true,
                 Prepared::Never => false,
-                // The server names the port that it is spoken to from. If that is not ours, something stands between,
-                // and it may give each transaction another session.
-                Prepared::Auto => server_saw == local_port,
+                // The server names the address that it is spoken to from. If that is not ours, or there is none, something
+                // may stand between, and give each transaction another session.
+                Prepared::Auto => seen_from.is_some() && link.server.seen_from == seen_from,
             };
             Ok(link)
         };
@@ -104,12 +148,7 @@ impl Door {
         }
     }
 
-    async fn greet(
-        &self,
-        config: &Config,
-        socket: Socket,
-        host: Option<String>,
-    ) -> Result<(Link, Option<u16>), StoreError> {
+    async fn greet(&self, config: &Config, socket: Socket, host: Option<String>) -> Result<Link, StoreError> {
         let address = self.options.describe();
         let fail = |error: tokio_postgres::Error| {
             let text = full_text(&error);
@@ -134,9 +173,11 @@ impl Door {
                 (client, tokio::spawn(drive(connection, Arc::clone(&warning), tell)))
             }
         };
-        let link = Link { client, warning, named: false, heard, driver: driver.abort_handle() };
-        let server_saw = settings::check(&link.client, &self.options).await?;
-        Ok((link, server_saw))
+        let checked = settings::check(&client, &self.options).await;
+        if checked.is_err() {
+            driver.abort();
+        }
+        Ok(Link { client, warning, named: false, server: checked?, heard, driver: driver.abort_handle() })
     }
 
     fn unreachable(&self, why: &str) -> StoreError {
@@ -166,7 +207,10 @@ async fn drive<S, T>(
 {
     loop {
         match std::future::poll_fn(|cx| connection.poll_message(cx)).await {
-            Some(Ok(AsyncMessage::Notice(notice))) if notice.severity() == "WARNING" => {
+            // The one field is in the server's language, the other may be missing.
+            Some(Ok(AsyncMessage::Notice(notice)))
+                if notice.parsed_severity() == Some(Severity::Warning) || notice.severity() == "WARNING" =>
+            {
                 // Taken note of before the answer that follows it is handed on: one task reads both, in order.
                 *warning.lock().unwrap_or_else(PoisonError::into_inner) = Some(notice.message().to_owned());
             }
@@ -203,9 +247,11 @@ impl Socket {
         }
     }
 
-    fn local_port(&self) -> Option<u16> {
+    fn local_address(&self) -> Option<(String, u16)> {
         match self {
-            Self::Tcp(stream) => stream.local_addr().ok().map(|address| address.port()),
+            Self::Tcp(stream) => {
+                stream.local_addr().ok().map(|address| (address.ip().to_string(), address.port()))
+            }
             Self::Unix(_) => None,
         }
     }

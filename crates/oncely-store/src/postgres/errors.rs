@@ -15,6 +15,8 @@ pub(crate) enum Trouble {
     Server(Box<DbError>),
     /// The connection failed, or the answer did not come in time: what was sent may have been done.
     Lost(String),
+    /// The answer has not come in time, and the connection stands: the server may still be at it.
+    Silent(String),
     /// The connection failed before the request was sent.
     Unsent(String),
     /// The server warned while it wrote: it may have stopped waiting for its standby.
@@ -50,15 +52,15 @@ impl Trouble {
     /// Whether the statement may have taken effect although it ended in this.
     pub(crate) fn may_have_written(&self) -> bool {
         match self {
-            Self::Lost(_) | Self::Warned(_) => true,
+            Self::Lost(_) | Self::Silent(_) | Self::Warned(_) => true,
             Self::Damaged(_) | Self::Store(_) | Self::Unsent(_) => false,
-            // An ERROR undoes its transaction. A session that ends (FATAL) may have committed before, and class 08 and
-            // 57P are also what poolers say when they have lost the server; 40003 says itself that it does not know.
+            // An ERROR undoes its transaction. A session that ends (FATAL) may have committed before. Classes 08, 57P, 58
+            // and XX are also what poolers and relatives of PostgreSQL say when they have lost the server in the
+            // middle, and 40003 says itself that it does not know.
             Self::Server(said) => {
                 let code = said.code().code();
                 said.parsed_severity() != Some(Severity::Error)
-                    || code.starts_with("08")
-                    || code.starts_with("57P")
+                    || ["08", "57P", "58", "XX"].iter().any(|class| code.starts_with(class))
                     || code == "40003"
             }
         }
@@ -67,7 +69,7 @@ impl Trouble {
     /// Whether the connection is of no more use.
     pub(crate) fn ends_connection(&self) -> bool {
         match self {
-            Self::Lost(_) | Self::Unsent(_) => true,
+            Self::Lost(_) | Self::Silent(_) | Self::Unsent(_) | Self::Warned(_) => true,
             // After a change of roles the server at the other end may have become a standby: look for the primary.
             Self::Server(said) => {
                 said.parsed_severity() != Some(Severity::Error)
@@ -109,7 +111,9 @@ impl Trouble {
             Self::Store(error) => return error.clone(),
             Self::Server(said) if said.code().code() == REFUSED_BY_GATE => return refusal(said, address),
             Self::Damaged(Damaged(what)) => (StoreErrorKind::Corrupt, (*what).to_owned()),
-            Self::Lost(why) | Self::Unsent(why) => (StoreErrorKind::Unavailable, why.clone()),
+            Self::Lost(why) | Self::Silent(why) | Self::Unsent(why) => {
+                (StoreErrorKind::Unavailable, why.clone())
+            }
             Self::Warned(why) => (StoreErrorKind::Unavailable, format!("it warned: {why}")),
             Self::Server(said) => (kind_of(said), format!("{}, {}", said.message(), said.code().code())),
         };

@@ -12,13 +12,15 @@ use oncely_core::{
 };
 use tokio_postgres::types::Type;
 
-use super::batch::{Afterwards, Entry, Reply, load_many};
+use super::batch::{Afterwards, Reply};
 use super::errors::{Doing, Trouble};
+use super::exec::{Entry, load_many, put_quietly};
 use super::queue::{Answer, Job};
+use super::{moving, read};
 use super::rows::{self, Half};
 use super::session::{Param, Session};
+use super::shared::Shared;
 use super::sql::COLUMNS;
-use super::{Shared, moving, read};
 use crate::codec::{pack_events, unpack_events};
 use crate::wire::Damaged;
 
@@ -36,10 +38,7 @@ pub(crate) async fn run(shared: &Shared, session: &mut Session, job: Job, reply:
         _ => Doing::Writing,
     };
     let answered = perform(shared, session, job).await;
-    let afterwards = match &answered {
-        Err(trouble) if trouble.ends_connection() => Afterwards::Reconnect,
-        _ => Afterwards::GoOn,
-    };
+    let afterwards = answered.as_ref().err().map_or(Afterwards::GoOn, Afterwards::of);
     // The caller is gone; what it asked for is done all the same.
     let _ = reply.send(answered.map_err(|trouble| trouble.at(&shared.address, doing)));
     afterwards
@@ -193,7 +192,7 @@ async fn purge(shared: &Shared, session: &mut Session, limit: usize) -> Result<P
     }
     report.records_removed = drop_records(session, &gone, None).await?;
     drop_records(session, &later, Some(until.saturating_add(LOOK_AGAIN_MS))).await?;
-    report.results_dropped = super::batch::put_quietly(shared, session, &mut lighter).await?;
+    report.results_dropped = put_quietly(shared, session, &mut lighter).await?;
     purge_log(session, until, most, &mut report).await?;
     Ok(report)
 }

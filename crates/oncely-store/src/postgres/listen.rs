@@ -7,10 +7,10 @@ use oncely_core::StoreError;
 use tokio::sync::mpsc;
 use tokio_postgres::Notification;
 
-use super::Shared;
 use super::queue::{Answer, Job, Request};
 use super::rows::Half;
 use super::schema::quoted;
+use super::shared::Shared;
 
 /// How often waiters' records are looked at where no messages arrive.
 const LOOK_OFTEN: Duration = Duration::from_millis(20);

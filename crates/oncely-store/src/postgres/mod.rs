@@ -1,8 +1,8 @@
 //! The PostgreSQL ledger: many machines, one service, and an engine that is already run by people who know it.
 //!
 //! - [`options`], [`tls`], [`connect`], [`settings`], [`schema`], [`examine`]: opening, and refusing what is not safe.
-//! - [`queue`], [`tickets`], [`pool`]: requests wait together and leave together.
-//! - [`session`], [`sql`], [`params`], [`rows`], [`batch`]: one statement for many requests. [`jobs`], [`read`]: the rest.
+//! - [`queue`], [`tickets`], [`pool`], [`shared`]: requests wait together and leave together.
+//! - [`session`], [`sql`], [`params`], [`rows`], [`batch`], [`exec`]: one statement for many requests. [`jobs`], [`read`]: the rest.
 //! - [`waiters`], [`listen`]: how waiting callers learn of what others do. [`moving`]: how it moves.
 //! - [`within`]: one transaction with the caller's own data.
 
@@ -10,7 +10,9 @@ mod batch;
 mod connect;
 mod errors;
 mod examine;
+mod exec;
 mod jobs;
+pub mod limits;
 mod listen;
 mod moving;
 mod options;
@@ -22,13 +24,14 @@ mod rows;
 mod schema;
 mod session;
 mod settings;
+mod shared;
 mod sql;
 mod tickets;
 mod tls;
 mod waiters;
 mod within;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -37,7 +40,7 @@ use oncely_core::{
     Millis, Move, Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError,
     StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version,
 };
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 pub(crate) use examine::{check, is_absent};
 pub use options::{Durability, PostgresOptions, Prepared, Tls};
@@ -46,16 +49,9 @@ pub use within::PostgresWithin;
 
 use crate::codec::pack_events;
 use crate::process;
-use crate::tallies::Tallies;
-use connect::{Door, Link};
-use queue::{Answer, Job, Queue, Request};
-use rows::Half;
-use session::{Names, Session};
-use sql::Statements;
-use waiters::Waiters;
-
-/// Most events in one request: the log has room for so many from each request of a statement.
-const EVENTS_MAX: usize = 128;
+use limits::EVENTS_MAX;
+use queue::{Answer, Job, Request};
+use shared::{Shared, pid, stopped};
 
 /// A ledger in a PostgreSQL database.
 ///
@@ -76,99 +72,6 @@ pub struct Health {
     pub queued: usize,
     /// Whether messages from other machines arrive; else waiters' records are looked at often.
     pub hears: bool,
-}
-
-/// What the tasks of one ledger share.
-pub(crate) struct Shared {
-    /// The process that opened the ledger.
-    opened_by: u32,
-    address: String,
-    /// The channel of messages between machines.
-    channel: String,
-    door: Door,
-    statements: Arc<Statements>,
-    names: Arc<Names>,
-    queue: Queue,
-    watchers: Waiters,
-    tallies: Tallies,
-    /// The newest time that the server was seen to tell.
-    newest_ms: AtomicU64,
-    connected: AtomicUsize,
-    reconnects: AtomicU64,
-    refused: Mutex<Option<StoreError>>,
-    closing: Notify,
-    /// Rung when somebody waits for the first time.
-    listen: Notify,
-}
-
-impl Shared {
-    fn new(options: PostgresOptions) -> Result<Self, StoreError> {
-        let tls = tls::connector(&options)?;
-        Ok(Self {
-            opened_by: pid(),
-            address: options.describe(),
-            channel: channel(&options.schema),
-            statements: Arc::new(Statements::new(&options.schema)),
-            names: Arc::default(),
-            queue: Queue::new(options.queue_max, options.pool),
-            door: Door { options: Arc::new(options), tls },
-            watchers: Waiters::default(),
-            tallies: Tallies::default(),
-            newest_ms: AtomicU64::new(0),
-            connected: AtomicUsize::new(0),
-            reconnects: AtomicU64::new(0),
-            refused: Mutex::new(None),
-            closing: Notify::new(),
-            listen: Notify::new(),
-        })
-    }
-
-    fn session(&self, link: Link) -> Session {
-        Session::new(link, Arc::clone(&self.statements), Arc::clone(&self.names))
-    }
-
-    /// The newest time seen, below which no stamp may fall.
-    fn floor(&self) -> i64 {
-        i64::try_from(self.newest_ms.load(Ordering::Acquire)).unwrap_or(i64::MAX)
-    }
-
-    /// Takes note of a time that the server told, and answers the newest known.
-    fn passed(&self, now: Millis) -> Millis {
-        Millis(self.newest_ms.fetch_max(now.0, Ordering::AcqRel).max(now.0))
-    }
-
-    /// Tells other machines that records have changed for which somebody waits.
-    fn tell_others(&self, heads: Vec<Half>) {
-        if !heads.is_empty() {
-            // If there is no room for it, those who wait find out by themselves.
-            let _ = self.queue.submit(Request::Job(Job::Tell { heads }));
-        }
-    }
-
-    /// Remembers why there is no connection.
-    fn refuse(&self, error: StoreError) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-    }
-
-    /// Why a request that waited for too long was not served.
-    fn unreachable(&self) -> StoreError {
-        let seconds = self.door.options.wait.as_secs();
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match refused.filter(|_| self.connected.load(Ordering::Relaxed) == 0) {
-            Some(error) => error,
-            None => StoreError::before(
-                StoreErrorKind::Overloaded,
-                format!(
-                    "the ledger {} had no connection free for {seconds} s; nothing was written; try again",
-                    self.address
-                ),
-            ),
-        }
-    }
-
-    async fn ask_job(&self, job: Job) -> Result<Answer, StoreError> {
-        self.queue.submit(Request::Job(job))?.await.map_err(|_| stopped())?
-    }
 }
 
 impl PostgresStore {
@@ -311,8 +214,7 @@ impl Store for PostgresStore {
     }
 
     fn steady_since(&self) -> Millis {
-        // A server's clock goes on by itself.
-        Millis(0)
+        Millis(self.shared.door.steady_since.load(Ordering::Acquire))
     }
 
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
@@ -400,17 +302,6 @@ fn packed(events: &[Event]) -> Result<Option<Vec<u8>>, StoreError> {
     Ok(if events.is_empty() { None } else { Some(pack_events(events)) })
 }
 
-/// The channel of a ledger's messages; a name of ours in a namespace that is the whole database's.
-fn channel(schema: &str) -> String {
-    let mut name = format!("oncely:{schema}");
-    let mut end = name.len().min(63);
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    name.truncate(end);
-    name
-}
-
 fn the_gate(answer: Answer) -> Option<Gate> {
     match answer {
         Answer::Gate(gate) => Some(gate),
@@ -420,16 +311,4 @@ fn the_gate(answer: Answer) -> Option<Gate> {
 
 fn done(answer: Answer) -> Option<()> {
     matches!(answer, Answer::Done).then_some(())
-}
-
-/// The thread answers or dies: if it died, it is not known how far it came.
-fn stopped() -> StoreError {
-    StoreError::ambiguous(
-        StoreErrorKind::Unavailable,
-        "the ledger was closed before it answered; it is not known whether the write took place",
-    )
-}
-
-fn pid() -> u32 {
-    rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
 }

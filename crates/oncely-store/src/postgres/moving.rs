@@ -11,8 +11,8 @@ use oncely_core::{Draft, Event, Gate, Import, LoggedEvent, Millis, Move, Stamp, 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::Shared;
-use super::batch::{Entry, create_all};
+use super::exec::{Entry, create_all};
+use super::shared::Shared;
 use super::errors::Trouble;
 use super::rows::{self, Half};
 use super::session::{Param, Session};

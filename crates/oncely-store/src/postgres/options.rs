@@ -8,11 +8,11 @@ use oncely_core::{StoreError, StoreErrorKind};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
+use super::limits::POOL_MAX;
+
 /// The settings that an address may carry, for messages.
 const ALLOWED: &str = "schema, pool, durability, prepared, listen, wait, queue, sslmode, sslrootcert, and what a \
                        PostgreSQL address takes: host, port, dbname, user, password, connect_timeout, application_name";
-/// Most connections in one pool.
-const POOL_MAX: usize = 256;
 /// Longest name that PostgreSQL keeps whole, in bytes.
 const NAME_BYTES_MAX: usize = 63;
 
@@ -205,6 +205,18 @@ fn config(address: &str) -> Result<Config, StoreError> {
     if config.get_hosts().is_empty() {
         return Err(bad("the address names no server; write postgres://USER@HOST/DATABASE".to_owned()));
     }
+    // An address whose password holds an `@` of its own is cut in the wrong place: what then looks like a host is none.
+    let is_host = |host: &Host| match host {
+        Host::Tcp(name) => !name.is_empty() && !name.contains(|c: char| "@?/ \t".contains(c)),
+        Host::Unix(_) => true,
+    };
+    if !config.get_hosts().iter().all(is_host) {
+        return Err(bad(
+            "the address names a server that cannot be one; write special characters in the password as %40 (@), \
+             %2F (/), %3F (?); nothing was opened"
+                .to_owned(),
+        ));
+    }
     if config.get_ports().len() > 1 && config.get_ports().len() != config.get_hosts().len() {
         return Err(bad("the address names more ports than servers, or fewer".to_owned()));
     }
@@ -286,6 +298,7 @@ mod tests {
             ("postgres://u:s3cret@h/d?schema=pg_ledger", "no name for a schema"),
             ("postgres://u:s3cret@h:port/d", "cannot be read"),
             ("postgres:///d", "names no server"),
+            ("postgres://u:p@s3cret@h/d", "in the password as %40"),
         ] {
             let message = PostgresOptions::parse(address).unwrap_err().message;
             assert!(message.contains(expected), "{address}: {message}");

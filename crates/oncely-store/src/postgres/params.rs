@@ -2,7 +2,7 @@
 
 use tokio_postgres::types::Type;
 
-use super::batch::Entry;
+use super::exec::Entry;
 use super::rows::{self, Half};
 use super::session::Param;
 use crate::codec::pack_timeless;

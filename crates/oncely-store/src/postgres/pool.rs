@@ -9,10 +9,11 @@ use oncely_core::{StoreError, StoreErrorKind, Wrote};
 use tokio::sync::{Notify, oneshot};
 
 use super::batch::{self, Afterwards};
+use super::listen;
 use super::queue::{Answer, Job, Request, Unless};
 use super::schema::{self, Found};
 use super::session::Session;
-use super::{Shared, listen};
+use super::shared::Shared;
 
 /// How often it is looked for requests that have waited too long, and for counters to write.
 const TICK: Duration = Duration::from_millis(250);
@@ -51,6 +52,8 @@ pub(crate) fn serve(shared: &Arc<Shared>, opened: oneshot::Sender<Result<(), Sto
         }
     });
     shared.watchers.wake_all();
+    // A name that is being looked up is not waited for.
+    runtime.shutdown_background();
 }
 
 /// Opens a connection and makes the tables where there are none.
@@ -114,7 +117,7 @@ pub(crate) fn count(shared: &Arc<Shared>) {
 async fn work(shared: Arc<Shared>, mut session: Option<Session>) {
     let bell = Arc::new(Notify::new());
     loop {
-        let mut current = match session.take().filter(|session| !session.is_closed()) {
+        let mut current = match session.take().filter(|session| shared.is_current(session)) {
             Some(session) => session,
             None => match reconnect(&shared).await {
                 Some(session) => session,
@@ -122,7 +125,10 @@ async fn work(shared: Arc<Shared>, mut session: Option<Session>) {
             },
         };
         shared.connected.fetch_add(1, Ordering::Relaxed);
-        let afterwards = serve_session(&shared, &mut current, &bell).await;
+        let mut afterwards = serve_session(&shared, &mut current, &bell).await;
+        while afterwards == Afterwards::Await && current.recover().await {
+            afterwards = serve_session(&shared, &mut current, &bell).await;
+        }
         shared.connected.fetch_sub(1, Ordering::Relaxed);
         if afterwards == Afterwards::GoOn {
             shared.queue.retire(Unless::Never);
@@ -134,7 +140,7 @@ async fn work(shared: Arc<Shared>, mut session: Option<Session>) {
 /// Works on one connection until it is lost, or the ledger is closed and all is done.
 async fn serve_session(shared: &Shared, session: &mut Session, bell: &Arc<Notify>) -> Afterwards {
     loop {
-        if session.is_closed() {
+        if !shared.is_current(session) {
             return Afterwards::Reconnect;
         }
         match shared.queue.take_or_park(bell) {
@@ -142,7 +148,7 @@ async fn serve_session(shared: &Shared, session: &mut Session, bell: &Arc<Notify
                 let lane = batch.lane;
                 let afterwards = batch::run(shared, session, batch).await;
                 shared.queue.finish(lane);
-                if afterwards == Afterwards::Reconnect {
+                if afterwards != Afterwards::GoOn {
                     return afterwards;
                 }
             }

@@ -12,15 +12,9 @@ use oncely_core::{
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use super::limits::{BATCH_BYTES_MAX, BATCH_MAX, QUEUE_BYTES_MAX};
 use super::rows::Half;
 use super::tickets::{Ticket, Tickets};
-
-/// Most requests in one statement. Their numbers fit into the low bits of an id.
-const BATCH_MAX: usize = 256;
-/// Most bytes in one statement, unless a single request is larger.
-const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Most bytes that may wait.
-const QUEUE_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// What a caller asks for.
 pub(crate) enum Request {

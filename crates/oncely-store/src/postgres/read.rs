@@ -7,11 +7,12 @@ use oncely_core::limits::PAGE_MAX;
 use oncely_core::{Filter, IntentId, LogQuery, LoggedEvent, Millis, Page, StateName, Stored};
 use tokio_postgres::types::{ToSql, Type};
 
-use super::batch::load_many;
 use super::errors::Trouble;
+use super::exec::load_many;
 use super::session::{Param, Session};
+use super::shared::Shared;
 use super::sql::{COLUMN_COUNT, COLUMNS};
-use super::{Shared, jobs, rows};
+use super::{jobs, rows};
 use crate::codec::{batch_of, unpack_events};
 use crate::listing::{exact_intent, id_range};
 

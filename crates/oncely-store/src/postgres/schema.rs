@@ -11,8 +11,6 @@
 //! `waiting` says which records somebody on some machine waits for, so that nobody is told of anything otherwise. It is
 //! not logged: after a crash it is empty, and waiters look by themselves.
 
-use std::sync::Arc;
-
 use oncely_core::{StoreError, StoreErrorKind};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -20,7 +18,6 @@ use tokio_postgres::types::Type;
 use super::connect::Door;
 use super::errors::{Doing, Trouble};
 use super::options::PostgresOptions;
-use super::tls;
 
 /// The version that this program writes.
 pub(crate) const SCHEMA_VERSION: i32 = STEPS.len() as i32;
@@ -194,8 +191,7 @@ fn set_version() -> String {
 ///
 /// To be called on a tokio runtime.
 pub async fn migrate(options: &PostgresOptions) -> Result<Migrated, StoreError> {
-    let door = Door { tls: tls::connector(options)?, options: Arc::new(options.clone()) };
-    let link = door.open().await?;
+    let link = Door::new(options.clone())?.open().await?;
     migrate_with(&link.client, options).await
 }
 

@@ -1,18 +1,27 @@
 //! A connection in use: runs statements, prepared where that is possible, and minds what the server says meanwhile.
+//!
+//! A commit is worth what the server's settings make it, and those can change under a living connection: a reload, an
+//! `ALTER ROLE`, another session behind a pooler. So every write brings back what its commit waits for. Where commits wait
+//! for a standby, a look at the settings follows each write on its heels: a server whose list of standbys is emptied
+//! acknowledges all that were waiting, without a word, and only a look *after* the commit can tell.
 
+use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::task::Poll;
 
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Row, Statement};
 
 use super::connect::Link;
 use super::errors::Trouble;
+use super::limits::ANSWER_WITHIN;
+use super::options::Durability;
 use super::sql::{Hot, Statements};
 
-/// How long an answer is awaited: less than a caller waits for its claim.
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// Whether commits still wait for a standby, and for as much as when the connection was judged.
+const STILL_WAITS: &str = "SELECT current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') = $1";
 
 /// A parameter and its type.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -26,6 +35,7 @@ pub(crate) struct Session {
     link: Link,
     statements: Arc<Statements>,
     names: Arc<Names>,
+    durability: Durability,
     prepared: [Use; 6],
 }
 
@@ -40,37 +50,53 @@ enum Use {
 }
 
 impl Session {
-    pub(crate) fn new(link: Link, statements: Arc<Statements>, names: Arc<Names>) -> Self {
-        Self { link, statements, names, prepared: Default::default() }
+    pub(crate) fn new(
+        link: Link,
+        statements: Arc<Statements>,
+        names: Arc<Names>,
+        durability: Durability,
+    ) -> Self {
+        Self { link, statements, names, durability, prepared: Default::default() }
     }
 
-    /// Whether the connection has ended: nothing was sent yet of what comes next.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.link.client.is_closed()
+    /// Whether the connection is of use: it stands, and its server has not been replaced by another since.
+    pub(crate) fn is_current(&self, newest_timeline: u64) -> bool {
+        !self.link.client.is_closed() && self.link.server.timeline >= newest_timeline
     }
 
-    /// The statements' schema, quoted.
+    /// The ledger's statements.
     pub(crate) fn statements(&self) -> &Arc<Statements> {
         &self.statements
     }
 
+    /// Returns when the server has answered what was asked before; answers whether the connection can be used on.
+    pub(crate) async fn recover(&self) -> bool {
+        self.link.client.query_typed("SELECT 1", &[]).await.is_ok()
+    }
+
     /// Runs a statement of the hot path that writes.
     pub(crate) async fn write(&mut self, which: Hot, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
+        self.prepare(which, params).await?;
         self.forget_warning();
-        let answered = self.hot(which, params).await;
-        self.mind_warning(answered)
+        let rows = self.send_and_look(self.send(which, params)).await?;
+        // Last in every answer to a write.
+        let commit = rows.first().and_then(|row| row.try_get::<_, &str>(row.len() - 1).ok());
+        if self.durability == Durability::Strict && commit == Some("off") {
+            return Err(Trouble::Warned("synchronous_commit has been set to off".to_owned()));
+        }
+        Ok(rows)
     }
 
     /// Runs a statement of the hot path that only reads.
     pub(crate) async fn read(&mut self, which: Hot, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
-        self.hot(which, params).await
+        self.prepare(which, params).await?;
+        self.send(which, params).await
     }
 
     /// Runs another statement that writes, without a name.
     pub(crate) async fn write_sql(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
         self.forget_warning();
-        let answered = bounded(self.link.client.query_typed(sql, params)).await;
-        self.mind_warning(answered)
+        self.send_and_look(bounded(self.link.client.query_typed(sql, params))).await
     }
 
     /// Runs another statement that only reads, without a name.
@@ -78,24 +104,32 @@ impl Session {
         bounded(self.link.client.query_typed(sql, params)).await
     }
 
-    async fn hot(&mut self, which: Hot, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
-        let sql = self.statements.hot(which);
-        let named = self.link.named && !self.names.0.load(Ordering::Relaxed);
-        let used = &mut self.prepared[which as usize];
-        match used {
-            Use::Never => *used = Use::Once,
+    fn uses_names(&self) -> bool {
+        self.link.named && !self.names.0.load(Ordering::Relaxed)
+    }
+
+    /// Gives a statement a name from its second use on.
+    async fn prepare(&mut self, which: Hot, params: &[Param<'_>]) -> Result<(), Trouble> {
+        let named = self.uses_names();
+        match self.prepared[which as usize] {
+            Use::Never => self.prepared[which as usize] = Use::Once,
             Use::Once if named => {
                 let types: Vec<Type> = params.iter().map(|(_, of)| of.clone()).collect();
-                match bounded(self.link.client.prepare_typed(sql, &types)).await {
-                    Ok(statement) => *used = Use::Named(statement),
+                match bounded(self.link.client.prepare_typed(self.statements.hot(which), &types)).await {
+                    Ok(statement) => self.prepared[which as usize] = Use::Named(statement),
                     Err(trouble) if trouble.is_lost_name() => self.names.0.store(true, Ordering::Relaxed),
                     // Nothing of the request itself was sent.
-                    Err(trouble) => return Err(not_sent(trouble)),
+                    Err(Trouble::Lost(why)) => return Err(Trouble::Unsent(why)),
+                    Err(trouble) => return Err(trouble),
                 }
             }
             _ => {}
         }
-        if let (Use::Named(statement), true) = (&*used, named) {
+        Ok(())
+    }
+
+    async fn send(&self, which: Hot, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
+        if let (Use::Named(statement), true) = (&self.prepared[which as usize], self.uses_names()) {
             let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
             match bounded(self.link.client.query(statement, &values)).await {
                 // Refused before it was run: without a name it means the same everywhere.
@@ -103,34 +137,91 @@ impl Session {
                 answered => return answered,
             }
         }
-        bounded(self.link.client.query_typed(sql, params)).await
+        bounded(self.link.client.query_typed(self.statements.hot(which), params)).await
+    }
+
+    /// A write, and what there is to mind about it.
+    async fn send_and_look(
+        &self,
+        write: impl Future<Output = Result<Vec<Row>, Trouble>>,
+    ) -> Result<Vec<Row>, Trouble> {
+        let server = &self.link.server;
+        if self.durability == Durability::BestEffort || !server.has_standbys {
+            let rows = write.await?;
+            return self.mind_warning().map(|()| rows);
+        }
+        let had_names = self.uses_names();
+        let (written, looked) = one_behind_the_other(write, self.still_waits()).await;
+        let rows = written?;
+        // Sent again without its name, it came after the look.
+        let still = if had_names == self.uses_names() { looked? } else { self.still_waits().await? };
+        self.mind_warning()?;
+        match still {
+            true => Ok(rows),
+            false => Err(Trouble::Warned("commits have stopped waiting for a standby".to_owned())),
+        }
+    }
+
+    async fn still_waits(&self) -> Result<bool, Trouble> {
+        let judged = &self.link.server.synchronous_commit;
+        let rows = bounded(self.link.client.query_typed(STILL_WAITS, &[(judged, Type::TEXT)])).await;
+        // The write itself is not undone by what becomes of the look.
+        let rows = rows.map_err(|trouble| match trouble {
+            Trouble::Silent(why) => Trouble::Silent(why),
+            other => Trouble::Lost(format!("after the write: {other:?}")),
+        })?;
+        Ok(rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)))
     }
 
     fn forget_warning(&self) {
         *self.link.warning.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// A commit that stopped waiting for its standby succeeds with a warning, and is lost when that takes over.
-    fn mind_warning(&self, answered: Result<Vec<Row>, Trouble>) -> Result<Vec<Row>, Trouble> {
-        let rows = answered?;
+    /// A commit that was told not to wait for its standby succeeds with a warning, and is lost when that takes over.
+    fn mind_warning(&self) -> Result<(), Trouble> {
         match self.link.warning.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(warning) => Err(Trouble::Warned(warning)),
-            None => Ok(rows),
+            None => Ok(()),
         }
     }
 }
 
-/// A lost connection before the request itself was sent.
-fn not_sent(trouble: Trouble) -> Trouble {
-    match trouble {
-        Trouble::Lost(why) => Trouble::Unsent(why),
-        other => other,
+/// Runs both, the second sent right behind the first.
+async fn one_behind_the_other<A, B>(
+    first: impl Future<Output = A>,
+    second: impl Future<Output = B>,
+) -> (A, B) {
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    let (mut a, mut b) = (None, None);
+    std::future::poll_fn(|cx| {
+        poll_into(first.as_mut(), &mut a, cx);
+        poll_into(second.as_mut(), &mut b, cx);
+        match (a.take(), b.take()) {
+            (Some(one), Some(other)) => Poll::Ready((one, other)),
+            (one, other) => {
+                (a, b) = (one, other);
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+fn poll_into<T>(
+    future: Pin<&mut impl Future<Output = T>>,
+    into: &mut Option<T>,
+    cx: &mut std::task::Context<'_>,
+) {
+    if into.is_none()
+        && let Poll::Ready(value) = future.poll(cx)
+    {
+        *into = Some(value);
     }
 }
 
 async fn bounded<T>(answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, Trouble> {
     match tokio::time::timeout(ANSWER_WITHIN, answer).await {
         Ok(answered) => Ok(answered?),
-        Err(_) => Err(Trouble::Lost(format!("no answer within {} s", ANSWER_WITHIN.as_secs()))),
+        Err(_) => Err(Trouble::Silent(format!("no answer within {} s", ANSWER_WITHIN.as_secs()))),
     }
 }

@@ -1,7 +1,7 @@
 //! What is asked of a server before anything is entrusted to it. Asked on every new connection: after a failover it is
 //! another server, with settings of its own.
 
-use oncely_core::{StoreError, StoreErrorKind};
+use oncely_core::{Millis, StoreError, StoreErrorKind};
 use tokio_postgres::Client;
 
 use super::errors::{Doing, Trouble};
@@ -13,7 +13,11 @@ const OLDEST: i32 = 130_000;
 const ASK: &str = "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding'), \
      pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit'), \
      current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_standby_names'), \
-     current_setting('statement_timeout'), current_setting('transaction_timeout', true), inet_client_port()";
+     current_setting('statement_timeout'), current_setting('transaction_timeout', true), \
+     current_setting('client_min_messages'), host(inet_client_addr()), inet_client_port(), \
+     CASE WHEN pg_is_in_recovery() THEN 0 ELSE \
+       ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int8 END, \
+     floor(date_part('epoch', pg_postmaster_start_time()) * 1000)::int8";
 
 /// What a server says of itself.
 #[derive(Debug, Clone)]
@@ -28,10 +32,28 @@ struct Answers {
     standbys: String,
     statement_timeout: String,
     transaction_timeout: Option<String>,
+    client_min_messages: String,
+    /// How many servers the address names.
+    servers: usize,
 }
 
-/// Refuses a server that cannot keep the ledger's promises; answers the port from which it sees us.
-pub(crate) async fn check(client: &Client, options: &PostgresOptions) -> Result<Option<u16>, StoreError> {
+/// What is remembered of a server that was found fit.
+#[derive(Debug, Clone)]
+pub(crate) struct Server {
+    /// From where it sees us, over TCP.
+    pub(crate) seen_from: Option<(String, u16)>,
+    /// Grows with every change of roles: of two that both call themselves primary, the older one is past.
+    pub(crate) timeline: u64,
+    /// When it was started, by its own clock.
+    pub(crate) started: Millis,
+    /// Whether commits wait for a standby.
+    pub(crate) has_standbys: bool,
+    /// For what they wait.
+    pub(crate) synchronous_commit: String,
+}
+
+/// Refuses a server that cannot keep the ledger's promises; answers what is to be remembered of it.
+pub(crate) async fn check(client: &Client, options: &PostgresOptions) -> Result<Server, StoreError> {
     let address = options.describe();
     let asked = client.query_typed(ASK, &[]).await;
     let rows = asked.map_err(|error| Trouble::from(error).at(&address, Doing::Reading))?;
@@ -55,10 +77,26 @@ pub(crate) async fn check(client: &Client, options: &PostgresOptions) -> Result<
         standbys: row.try_get(7).map_err(fail)?,
         statement_timeout: row.try_get(8).map_err(fail)?,
         transaction_timeout: row.try_get(9).map_err(fail)?,
+        client_min_messages: row.try_get(10).map_err(fail)?,
+        servers: options.config.get_hosts().len(),
     };
     judge(&answers, options.durability, &address)?;
-    let port: Option<i32> = row.try_get(10).map_err(fail)?;
-    Ok(port.and_then(|port| u16::try_from(port).ok()))
+    let number = |at: usize| row.try_get::<_, i64>(at).map_err(fail).map(|n| u64::try_from(n).unwrap_or(0));
+    let (host, port): (Option<String>, Option<i32>) =
+        (row.try_get(11).map_err(fail)?, row.try_get(12).map_err(fail)?);
+    Ok(Server {
+        seen_from: host.zip(port.and_then(|port| u16::try_from(port).ok())),
+        timeline: number(13)?,
+        started: Millis(number(14)?),
+        has_standbys: answers.has_standbys(),
+        synchronous_commit: answers.synchronous_commit,
+    })
+}
+
+impl Answers {
+    fn has_standbys(&self) -> bool {
+        !self.standbys.trim().is_empty()
+    }
 }
 
 fn judge(answers: &Answers, durability: Durability, address: &str) -> Result<(), StoreError> {
@@ -95,7 +133,7 @@ fn judge(answers: &Answers, durability: Durability, address: &str) -> Result<(),
 
 /// The first setting with which a record that was acknowledged can be lost, and what to set.
 fn risk(answers: &Answers) -> Option<(String, String)> {
-    let has_standbys = !answers.standbys.trim().is_empty();
+    let has_standbys = answers.has_standbys();
     let lost = |setting: &str, value: &str, when: &str, next: &str| {
         let what = format!("with {setting} = {value} a record that was acknowledged can be lost {when}");
         Some((what, next.to_owned()))
@@ -115,6 +153,16 @@ fn risk(answers: &Answers) -> Option<(String, String)> {
             return lost("synchronous_commit", commit, "when the standby takes over", next);
         }
         _ => {}
+    }
+    if !has_standbys && answers.servers > 1 {
+        let next = "set synchronous_standby_names, so that whoever takes over has what was acknowledged";
+        return lost("synchronous_standby_names", "''", "when another of the servers takes over", next);
+    }
+    // What says that a commit did not wait for its standby is a warning.
+    if has_standbys && matches!(answers.client_min_messages.as_str(), "error" | "fatal" | "panic") {
+        let next = "ALTER ROLE … SET client_min_messages = warning, for the ledger's role";
+        let value = &answers.client_min_messages;
+        return lost("client_min_messages", value, "unnoticed when the standby takes over", next);
     }
     // A time limit that strikes while the commit waits for its standby lets the commit stand, unreplicated.
     let limits = [
@@ -150,6 +198,8 @@ mod tests {
             standbys: String::new(),
             statement_timeout: "0".into(),
             transaction_timeout: None,
+            client_min_messages: "notice".into(),
+            servers: 1,
         }
     }
 
@@ -159,7 +209,8 @@ mod tests {
         let applied = Answers { synchronous_commit: "remote_apply".into(), ..synchronous.clone() };
         let alone = Answers { synchronous_commit: "local".into(), ..good() };
         let limited = Answers { statement_timeout: "5s".into(), ..good() };
-        for answers in [good(), synchronous, applied, alone, limited] {
+        let several = Answers { servers: 2, ..synchronous.clone() };
+        for answers in [good(), synchronous, applied, alone, limited, several] {
             assert!(judge(&answers, Durability::Strict, "a").is_ok(), "{answers:?}");
         }
     }
@@ -186,6 +237,11 @@ mod tests {
             (
                 Answers { transaction_timeout: Some("1min".into()), standbys: standbys(), ..good() },
                 "SET transaction_timeout = 0",
+            ),
+            (Answers { servers: 2, ..good() }, "set synchronous_standby_names"),
+            (
+                Answers { client_min_messages: "error".into(), standbys: standbys(), ..good() },
+                "SET client_min_messages = warning",
             ),
         ] {
             let error = judge(&answers, Durability::Strict, "a").unwrap_err();

@@ -24,6 +24,9 @@ const DUE: &str = "CASE $after WHEN -1 THEN 0 WHEN -2 THEN 1 ELSE greatest(2, $c
 /// A trail with one more commit, of the last 64.
 const TRAIL: &str = "substr(r.trail || int8send(c.seq), greatest(1, length(r.trail) - 503))";
 
+/// What the commit will wait for, last in every answer to a write: it can be set anew at any time.
+const COMMIT: &str = "current_setting('synchronous_commit')";
+
 /// Which statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hot {
@@ -85,7 +88,7 @@ won AS (
 noted AS (
   INSERT INTO {{schema}}.audit (seq, at, events) SELECT s.seq, s.now, $14 FROM s, won WHERE $14 IS NOT NULL
 )
-SELECT c.now, won.id, r.* FROM c LEFT JOIN won ON true LEFT JOIN there r ON true",
+SELECT c.now, won.id, r.*, {COMMIT} FROM c LEFT JOIN won ON true LEFT JOIN there r ON true",
         now = now("$15"),
         due = due("$6", "s.changed"),
     )
@@ -120,7 +123,7 @@ noted AS (
   SELECT s.seq, s.now, string_agg(i.events, '' ORDER BY i.n)
   FROM s, i WHERE i.events IS NOT NULL AND i.n IN (SELECT won.id & 65535 FROM won) GROUP BY s.seq, s.now
 )
-SELECT c.now, (SELECT array_agg(won.id) FROM won), r.* FROM c LEFT JOIN there r ON true",
+SELECT c.now, (SELECT array_agg(won.id) FROM won), r.*, {COMMIT} FROM c LEFT JOIN there r ON true",
         now = now("$15"),
         due = due("i.after", "coalesce(i.changed, s.now)"),
     )
@@ -140,7 +143,7 @@ won AS (
 noted AS (
   INSERT INTO {{schema}}.audit (seq, at, events) SELECT c.seq, c.now, $11 FROM c, won WHERE $11 IS NOT NULL
 )
-SELECT c.now, c.seq, won.id IS NOT NULL, EXISTS (SELECT FROM {{schema}}.waiting w WHERE w.head = $1)
+SELECT c.now, c.seq, won.id IS NOT NULL, EXISTS (SELECT FROM {{schema}}.waiting w WHERE w.head = $1), {COMMIT}
 FROM c LEFT JOIN won ON true",
         now = now("$12"),
         due = due("$7", "coalesce($4, c.now)"),
@@ -171,7 +174,7 @@ noted AS (
   FROM c, i WHERE i.events IS NOT NULL AND i.n IN (SELECT won.n FROM won) GROUP BY c.seq, c.now
 )
 SELECT c.now, c.seq, (SELECT array_agg(won.n) FROM won),
-  (SELECT array_agg(i.n) FROM {{schema}}.waiting w JOIN i ON i.head = w.head)
+  (SELECT array_agg(i.n) FROM {{schema}}.waiting w JOIN i ON i.head = w.head), {COMMIT}
 FROM c",
         now = now("$12"),
         due = due("i.after", "coalesce(i.changed, c.now)"),

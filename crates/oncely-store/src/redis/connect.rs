@@ -125,17 +125,23 @@ impl Wire {
     /// Reads one reply. What has arrived of the next ones is kept, also if this future is dropped.
     pub(crate) async fn receive(&mut self) -> Result<Value, Broken> {
         loop {
-            if let Some(len) = measure(&self.buffer[self.at..])? {
-                let value = read(&self.buffer[self.at..self.at + len])?;
-                self.at += len;
-                if self.at == self.buffer.len() {
-                    self.buffer.clear();
-                    self.at = 0;
-                }
+            if let Some(value) = self.received()? {
                 return Ok(value);
             }
             self.fill().await?;
         }
+    }
+
+    /// One reply, if it has arrived already.
+    pub(crate) fn received(&mut self) -> Result<Option<Value>, Broken> {
+        let Some(len) = measure(&self.buffer[self.at..])? else { return Ok(None) };
+        let value = read(&self.buffer[self.at..self.at + len])?;
+        self.at += len;
+        if self.at == self.buffer.len() {
+            self.buffer.clear();
+            self.at = 0;
+        }
+        Ok(Some(value))
     }
 
     async fn fill(&mut self) -> Result<(), Broken> {
@@ -147,15 +153,6 @@ impl Wire {
         match self.stream.read_buf(&mut self.buffer).await? {
             0 => Err(Broken::Closed),
             _ => Ok(()),
-        }
-    }
-
-    /// Returns when the connection can no longer be used, though nothing was asked.
-    pub(crate) async fn fails_by_itself(&mut self) -> Broken {
-        match self.fill().await {
-            Err(broken) => broken,
-            // An answer to nothing: whose is it?
-            Ok(()) => Broken::Closed,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The ledger on Redis or Valkey, one server or a cluster, for many machines.
 //!
 //! - [`options`], [`connect`], [`checks`], [`head`], [`inspect`]: opening, and refusing what is not safe.
-//! - [`thread`], [`router`], [`link`], [`resp`], [`outstanding`]: many callers, few connections, whole pipelines.
+//! - [`thread`], [`router`], [`link`], [`drive`], [`resp`], [`outstanding`]: many callers, few connections, whole pipelines.
 //! - [`keys`], [`value`], [`scripts`], [`calls`]: what is stored, and how it changes.
 //! - [`merge`], [`listing`], [`log`], [`upkeep`]: reading over all shards, purging, counting.
 //! - [`watching`], [`subscriber`]: waiting for a change.
@@ -20,6 +20,7 @@
 mod calls;
 mod checks;
 mod connect;
+mod drive;
 mod errors;
 mod head;
 mod inspect;

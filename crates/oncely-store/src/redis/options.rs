@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use oncely_core::limits::PAGE_MAX;
 use oncely_core::{StoreError, StoreErrorKind};
 
 use super::value::SHARD_BITS;
@@ -103,7 +104,7 @@ impl RedisOptions {
             wait: None,
             wait_timeout: Duration::from_secs(1),
             timeout: Duration::from_secs(5),
-            connections: 2,
+            connections: 8,
             shards: None,
             audit_max: 1_000_000,
             queue_max: 16_384,
@@ -179,14 +180,15 @@ impl RedisOptions {
         if self.kind == RedisKind::Cluster && self.database != 0 {
             return Err(bad("a cluster has only the database 0"));
         }
-        for (name, number, most) in [
-            ("connections", self.connections as u64, 64),
-            ("shards", u64::from(self.shards.unwrap_or(1)), u64::from(SHARDS_MAX)),
-            ("queue", self.queue_max as u64, 1 << 24),
-            ("audit", self.audit_max, 1 << 40),
+        for (name, number, least, most) in [
+            ("connections", self.connections as u64, 1, 64),
+            ("shards", u64::from(self.shards.unwrap_or(1)), 1, u64::from(SHARDS_MAX)),
+            // A page of a listing is asked for at once.
+            ("queue", self.queue_max as u64, 2 * PAGE_MAX as u64, 1 << 24),
+            ("audit", self.audit_max, 1, 1 << 40),
         ] {
-            if !(1..=most).contains(&number) {
-                return Err(bad(&format!("{name}={number}; allowed: 1 to {most}")));
+            if !(least..=most).contains(&number) {
+                return Err(bad(&format!("{name}={number}; allowed: {least} to {most}")));
             }
         }
         let most = Duration::from_secs(3_600);

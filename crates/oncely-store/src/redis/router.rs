@@ -15,10 +15,11 @@ use tokio::sync::oneshot;
 
 use super::checks::{self, Profile};
 use super::connect::{Dialer, Wire};
+use super::drive::drive;
 use super::errors::Redirect;
 use super::head::{self, Head};
 use super::keys::{Keys, SLOTS};
-use super::link::{Answer, Node, Request, drive};
+use super::link::{Answer, Node, Request};
 use super::options::{RedisKind, RedisServer, server};
 use super::outstanding::Outstanding;
 use super::resp::{Value, command};
@@ -47,6 +48,8 @@ pub(crate) struct Router {
     ledger: OnceLock<(Head, Keys)>,
     map: Mutex<Map>,
     looking: AtomicBool,
+    /// Connections that were made while the servers were found: the first ones to be used.
+    spare: Mutex<HashMap<RedisServer, Wire>>,
 }
 
 /// Who serves which slots, first and last.
@@ -70,13 +73,14 @@ impl Router {
         let options = &dialer.options;
         let ranges = ranges(&dialer).await?;
         let primaries = primaries(&ranges);
-        let (mut names, mut profiles) = (None, Vec::new());
+        let (mut names, mut profiles, mut spare) = (None, Vec::new(), HashMap::new());
         for server in &primaries {
             let mut wire = dialer.dial(server).await?;
             let profile = checks::look(&mut wire, options, server).await?;
             profile.check(options, server)?;
             profiles.push(profile);
             names = Some(scripts::load(&mut wire, options, server).await?);
+            spare.insert(server.clone(), wire);
         }
         let nobody =
             || StoreError::before(StoreErrorKind::Unavailable, "no server of the cluster keeps any slots");
@@ -93,6 +97,7 @@ impl Router {
             ledger: OnceLock::new(),
             map: Mutex::new(Map { ranges, nodes: HashMap::new() }),
             looking: AtomicBool::new(false),
+            spare: Mutex::new(spare),
         }))
     }
 
@@ -181,6 +186,9 @@ impl Router {
     /// Connects, and makes sure that the server is fit and still has the ledger.
     pub(crate) async fn connect(&self, server: &RedisServer) -> Result<Wire, StoreError> {
         let options = &self.dialer.options;
+        if let Some(wire) = self.spare.lock().unwrap_or_else(PoisonError::into_inner).remove(server) {
+            return Ok(wire);
+        }
         let mut wire = self.dialer.dial(server).await?;
         checks::look(&mut wire, options, server).await?.check(options, server)?;
         scripts::load(&mut wire, options, server).await?;
@@ -199,7 +207,7 @@ impl Router {
     }
 
     /// A connection broke.
-    pub(crate) fn lost(self: &Arc<Self>, _server: &RedisServer) {
+    pub(crate) fn lost(self: &Arc<Self>) {
         self.look_again();
     }
 

@@ -1,14 +1,16 @@
-//! Every promise of the store contract: on a direct connection, without names for statements, and through PgBouncer.
+//! Every promise of the store contract: on a direct connection, and through PgBouncer in transaction mode.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use oncely_core::Store;
 use oncely_store::postgres::{PostgresOptions, PostgresStore};
 use oncely_testkit::conformance::Ledger;
-use oncely_testkit::servers::Postgres;
+use oncely_testkit::servers::PgBouncer;
+
+use crate::{database, server};
 
 /// A fresh ledger at an address.
-pub(crate) async fn ledger(address: String) -> Ledger {
+async fn ledger(address: String) -> Ledger {
     let options = PostgresOptions::parse(&address).unwrap();
     let store = PostgresStore::open(options.clone()).await.unwrap();
     Ledger::durable(store, move || {
@@ -17,8 +19,23 @@ pub(crate) async fn ledger(address: String) -> Ledger {
     })
 }
 
-mod direct {
-    use super::{Postgres, ledger};
+/// One pooler for all.
+pub(crate) fn pooler() -> &'static PgBouncer {
+    static POOLER: OnceLock<PgBouncer> = OnceLock::new();
+    POOLER.get_or_init(|| PgBouncer::in_front_of(server()).unwrap())
+}
 
-    oncely_testkit::conformance_suite!(|| ledger(Postgres::shared().unwrap().fresh_database().unwrap()));
+mod direct {
+    use super::{ledger, server};
+
+    oncely_testkit::conformance_suite!(|| ledger(server().fresh_database().unwrap()));
+}
+
+mod pooled {
+    use super::{database, ledger, pooler, server};
+
+    oncely_testkit::conformance_suite!(|| {
+        let fresh = server().fresh_database().unwrap();
+        ledger(format!("{}?pool=3", pooler().url(database(&fresh))))
+    });
 }

@@ -14,7 +14,7 @@ fn an_address_sets_what_it_names_and_nothing_else() {
     assert!(parse("redis://cache.example") == plain);
     let options = parse(
         "rediss://me:p%40ss:w%2Frd@cache.example:7000/3?prefix=pay&durability=best-effort&wait=2&wait_timeout=250ms&\
-         timeout=2s&connections=4&shards=16&audit=500&queue=9&ca=/etc/ca.pem",
+         timeout=2s&connections=4&shards=16&audit=500&queue=9000&ca=/etc/ca.pem",
     );
     let expected = RedisOptions {
         tls: true,
@@ -29,7 +29,7 @@ fn an_address_sets_what_it_names_and_nothing_else() {
         connections: 4,
         shards: Some(16),
         audit_max: 500,
-        queue_max: 9,
+        queue_max: 9_000,
         ca: Some("/etc/ca.pem".into()),
         ..RedisOptions::new("cache.example", 7000)
     };
@@ -77,6 +77,7 @@ fn a_bad_address_is_refused_with_what_is_allowed() {
         ("redis://a?shards=65", "1 to 64"),
         ("redis://a?shards=0", "1 to 64"),
         ("redis://a?connections=0", "1 to 64"),
+        ("redis://a?queue=10", "2000 to"),
         ("redis://%zz", "hexadecimal"),
         ("redis+cluster://a/1", "only the database 0"),
     ] {

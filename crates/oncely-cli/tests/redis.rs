@@ -1,0 +1,100 @@
+//! `oncely run` on a Redis ledger: several processes, servers and replicas that are gone; effects are counted in a file.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking")]
+
+use std::process::{Child, Command, Output, Stdio};
+
+use oncely_testkit::servers::Redis;
+
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// Starts a call whose effect is one line in a file, and then something else.
+    fn start(&self, store: &str, key: &str, then: &str) -> Child {
+        Command::new(env!("CARGO_BIN_EXE_oncely"))
+            .args(["run", "--store", store, "--key", key, "--", "sh", "-c"])
+            .arg(format!("echo x >> effects; {then}"))
+            .current_dir(self.0.path())
+            .env_clear()
+            .env("HOME", self.0.path())
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    fn run(&self, store: &str, key: &str) -> Output {
+        self.start(store, key, "echo done").wait_with_output().unwrap()
+    }
+
+    fn effects(&self) -> usize {
+        std::fs::read_to_string(self.0.path().join("effects")).map_or(0, |text| text.lines().count())
+    }
+}
+
+fn check(output: &Output, code: i32, words: &str) {
+    let shown =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{shown}");
+    assert!(shown.contains(words), "{words:?} is not in {shown}");
+}
+
+#[test]
+fn many_processes_with_one_key_have_one_effect() {
+    let (server, home) = (Redis::start().unwrap(), Home::new());
+    let calls: Vec<Child> = (0..8).map(|_| home.start(&server.url(), "k", "sleep 0.3; echo done")).collect();
+    for call in calls {
+        check(&call.wait_with_output().unwrap(), 0, "done");
+    }
+    let again = home.start(&server.url(), "k", "sleep 0.3; echo done");
+    check(&again.wait_with_output().unwrap(), 0, "done");
+    assert_eq!(home.effects(), 1);
+}
+
+#[test]
+fn without_a_replica_that_confirms_nothing_runs() {
+    let (primary, home) = (Redis::start().unwrap(), Home::new());
+    let replica = primary.replica().unwrap();
+    let store = format!("{}?wait=1&wait_timeout=200ms", primary.url());
+    check(&home.run(&store, "before"), 0, "done");
+    replica.kill().unwrap();
+    check(&home.run(&store, "during"), 12, "0 of 1 replicas confirmed it");
+    assert_eq!(home.effects(), 1);
+    // A duplicate needs no write.
+    check(&home.run(&store, "before"), 0, "done");
+    replica.start_again().unwrap();
+    while !replica.cli(&["INFO", "replication"]).unwrap().contains("master_link_status:up") {
+        std::thread::yield_now();
+    }
+    check(&home.run(&store, "after"), 0, "done");
+    assert_eq!(home.effects(), 2);
+}
+
+#[test]
+fn a_server_that_is_gone_or_unfit_runs_nothing() {
+    let (server, home) = (Redis::start().unwrap(), Home::new());
+    server.cli(&["CONFIG", "SET", "appendfsync", "everysec"]).unwrap();
+    check(&home.run(&server.url(), "k"), 12, "CONFIG SET appendfsync always");
+    server.kill().unwrap();
+    check(&home.run(&server.url(), "k"), 12, "cannot be reached");
+    assert_eq!(home.effects(), 0);
+}
+
+#[test]
+fn a_process_that_was_killed_leaves_its_key_in_doubt_on_the_server() {
+    let (server, home) = (Redis::start().unwrap(), Home::new());
+    let mut call = home.start(&server.url(), "k", "sleep 10");
+    while home.effects() == 0 {
+        std::thread::yield_now();
+    }
+    call.kill().unwrap();
+    call.wait().unwrap();
+    check(&home.start(&server.url(), "k", "sleep 10").wait_with_output().unwrap(), 16, "unknown");
+    assert_eq!(home.effects(), 1);
+}

@@ -1,0 +1,138 @@
+//! What the tasks of one ledger share: the way to the server, the queue, the clock, and how they are doing.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use oncely_core::{Millis, StoreError, StoreErrorKind};
+use tokio::sync::Notify;
+
+use super::connect::{Door, Link};
+use super::options::PostgresOptions;
+use super::queue::{Answer, Job, Queue, Request};
+use super::rows::Half;
+use super::session::{Names, Session};
+use super::sql::Statements;
+use super::waiters::Waiters;
+use crate::tallies::Tallies;
+
+/// What the tasks of one ledger share.
+pub(crate) struct Shared {
+    /// The process that opened the ledger.
+    pub(crate) opened_by: u32,
+    pub(crate) address: String,
+    /// The channel of messages between machines.
+    pub(crate) channel: String,
+    pub(crate) door: Door,
+    pub(crate) statements: Arc<Statements>,
+    pub(crate) names: Arc<Names>,
+    pub(crate) queue: Queue,
+    pub(crate) watchers: Waiters,
+    pub(crate) tallies: Tallies,
+    /// The newest time that the server was seen to tell.
+    pub(crate) newest_ms: AtomicU64,
+    pub(crate) connected: AtomicUsize,
+    pub(crate) reconnects: AtomicU64,
+    pub(crate) refused: Mutex<Option<StoreError>>,
+    pub(crate) closing: Notify,
+    /// Rung when somebody waits for the first time.
+    pub(crate) listen: Notify,
+}
+
+impl Shared {
+    pub(crate) fn new(options: PostgresOptions) -> Result<Self, StoreError> {
+        Ok(Self {
+            opened_by: pid(),
+            address: options.describe(),
+            channel: channel(&options.schema),
+            statements: Arc::new(Statements::new(&options.schema)),
+            names: Arc::default(),
+            queue: Queue::new(options.queue_max, options.pool),
+            door: Door::new(options)?,
+            watchers: Waiters::default(),
+            tallies: Tallies::default(),
+            newest_ms: AtomicU64::new(0),
+            connected: AtomicUsize::new(0),
+            reconnects: AtomicU64::new(0),
+            refused: Mutex::new(None),
+            closing: Notify::new(),
+            listen: Notify::new(),
+        })
+    }
+
+    pub(crate) fn session(&self, link: Link) -> Session {
+        let durability = self.door.options.durability;
+        Session::new(link, Arc::clone(&self.statements), Arc::clone(&self.names), durability)
+    }
+
+    /// Whether a session is of use.
+    pub(crate) fn is_current(&self, session: &Session) -> bool {
+        session.is_current(self.door.timeline.load(Ordering::Acquire))
+    }
+
+    /// The newest time seen, below which no stamp may fall.
+    pub(crate) fn floor(&self) -> i64 {
+        i64::try_from(self.newest_ms.load(Ordering::Acquire)).unwrap_or(i64::MAX)
+    }
+
+    /// Takes note of a time that the server told, and answers the newest known.
+    pub(crate) fn passed(&self, now: Millis) -> Millis {
+        Millis(self.newest_ms.fetch_max(now.0, Ordering::AcqRel).max(now.0))
+    }
+
+    /// Tells other machines that records have changed for which somebody waits.
+    pub(crate) fn tell_others(&self, heads: Vec<Half>) {
+        if !heads.is_empty() {
+            // If there is no room for it, those who wait find out by themselves.
+            let _ = self.queue.submit(Request::Job(Job::Tell { heads }));
+        }
+    }
+
+    /// Remembers why there is no connection.
+    pub(crate) fn refuse(&self, error: StoreError) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+
+    /// Why a request that waited for too long was not served.
+    pub(crate) fn unreachable(&self) -> StoreError {
+        let seconds = self.door.options.wait.as_secs();
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match refused.filter(|_| self.connected.load(Ordering::Relaxed) == 0) {
+            Some(error) => error,
+            None => StoreError::before(
+                StoreErrorKind::Overloaded,
+                format!(
+                    "the ledger {} had no connection free for {seconds} s; nothing was written; try again",
+                    self.address
+                ),
+            ),
+        }
+    }
+
+    pub(crate) async fn ask_job(&self, job: Job) -> Result<Answer, StoreError> {
+        self.queue.submit(Request::Job(job))?.await.map_err(|_| stopped())?
+    }
+}
+
+/// The channel of a ledger's messages; a name of ours in a namespace that is the whole database's.
+fn channel(schema: &str) -> String {
+    let mut name = format!("oncely:{schema}");
+    let mut end = name.len().min(63);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+    name
+}
+
+/// The thread answers or dies: if it died, it is not known how far it came.
+pub(crate) fn stopped() -> StoreError {
+    StoreError::ambiguous(
+        StoreErrorKind::Unavailable,
+        "the ledger was closed before it answered; it is not known whether the write took place",
+    )
+}
+
+/// This process.
+pub(crate) fn pid() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
+}

@@ -1,0 +1,156 @@
+//! Many callers share a statement and its commit, and still each gets its own answer.
+
+use std::sync::Arc;
+
+use oncely_core::{Change, Created, Event, EventKind, Replaced, Store, StoreErrorKind, Wrote};
+
+use crate::common::{LONG, draft, id, running, succeeded};
+use crate::{claim, database, open, server, with};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_that_come_together_share_a_commit() {
+    let address = server().fresh_database().unwrap();
+    let store = open(&with(&address, "pool=1")).await;
+    let mut callers = Vec::new();
+    for number in 0..200 {
+        let store = Arc::clone(&store);
+        callers.push(tokio::spawn(async move { claim(&*store, &format!("k{number}")).await.unwrap() }));
+    }
+    for caller in callers {
+        assert!(matches!(caller.await.unwrap(), Created::New(_)));
+    }
+    let ask = |sql: &str| server().psql_in(database(&address), sql).unwrap().trim().parse::<u64>().unwrap();
+    assert_eq!(ask("SELECT count(*) FROM oncely.record"), 200);
+    let commits = ask("SELECT count(*) FROM oncely.audit");
+    assert!(commits < 100, "200 claims took {commits} commits");
+    // Ends are shared as well, and each finds its own record.
+    let mut callers = Vec::new();
+    for number in 0..200 {
+        let store = Arc::clone(&store);
+        callers.push(tokio::spawn(async move {
+            let key = format!("k{number}");
+            let seen = store.load(id(&key)).await.unwrap().unwrap().record;
+            let change = Change::Put(Box::new(draft(&key, succeeded(&key), LONG)));
+            let events = vec![Event::new(id(&key), 1, EventKind::Succeeded)];
+            store.replace(id(&key), seen.version, change, events).await.unwrap()
+        }));
+    }
+    for (number, caller) in callers.into_iter().enumerate() {
+        let Replaced::Done(Some(done)) = caller.await.unwrap() else { panic!("an end was not taken") };
+        assert_eq!(done.record.body.state, succeeded(&format!("k{number}")));
+    }
+    assert!(ask("SELECT count(*) FROM oncely.audit") < 200);
+    assert_eq!(ask("SELECT count(*) FROM oncely.record WHERE state = 2 AND due > 1"), 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_equal_claims_in_one_statement_one_wins_and_the_others_see_it() {
+    let store = open(&with(&server().fresh_database().unwrap(), "pool=1")).await;
+    let mut callers = Vec::new();
+    for number in 0..120 {
+        let store = Arc::clone(&store);
+        callers.push(tokio::spawn(async move { claim(&*store, &format!("k{}", number % 4)).await.unwrap() }));
+    }
+    let mut won = 0;
+    for caller in callers {
+        won += usize::from(matches!(caller.await.unwrap(), Created::New(_)));
+    }
+    assert_eq!(won, 4);
+}
+
+#[tokio::test]
+async fn a_duplicate_writes_nothing_at_all() {
+    let address = server().fresh_database().unwrap();
+    let store = open(&address).await;
+    claim(&*store, "once").await.unwrap();
+    let ask = |sql: &str| server().psql_in(database(&address), sql).unwrap();
+    let sequence = "SELECT last_value FROM oncely.commit_seq";
+    let before = ask(sequence);
+    for _ in 0..20 {
+        assert!(matches!(claim(&*store, "once").await.unwrap(), Created::Exists(_)));
+    }
+    assert_eq!(ask(sequence), before, "a duplicate took a number from the sequence");
+    assert_eq!(ask("SELECT count(*) FROM oncely.audit").trim(), "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_damaged_record_harms_nobody_else() {
+    let address = server().fresh_database().unwrap();
+    let store = open(&with(&address, "pool=1")).await;
+    for key in ["whole", "damaged"] {
+        claim(&*store, key).await.unwrap();
+    }
+    let damage = "UPDATE oncely.record SET body = '\\x00' WHERE key = 'damaged'";
+    server().psql_in(database(&address), damage).unwrap();
+    let mut callers = Vec::new();
+    for number in 0..60 {
+        let store = Arc::clone(&store);
+        let key = ["damaged".to_owned(), "whole".to_owned(), format!("new{number}")][number % 3].clone();
+        callers.push(tokio::spawn(async move { (key.clone(), claim(&*store, &key).await) }));
+    }
+    for caller in callers {
+        let (key, claimed) = caller.await.unwrap();
+        match (key.as_str(), claimed) {
+            ("damaged", Err(error)) => {
+                assert_eq!((error.kind, error.wrote), (StoreErrorKind::Corrupt, Wrote::No), "{error}");
+            }
+            ("whole", Ok(Created::Exists(_))) | (_, Ok(Created::New(_))) => {}
+            (key, other) => panic!("{key}: {other:?}"),
+        }
+    }
+    let error = store.load(id("damaged")).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Corrupt);
+    assert!(error.message.contains("do not delete it"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_server_refuses_for_one_is_written_for_the_others() {
+    let address = server().fresh_database().unwrap();
+    let store = open(&with(&address, "pool=1")).await;
+    let rule = "ALTER TABLE oncely.record ADD CONSTRAINT no CHECK (key <> 'refused')";
+    server().psql_in(database(&address), rule).unwrap();
+    let mut callers = Vec::new();
+    for number in 0..40 {
+        let store = Arc::clone(&store);
+        let key = if number == 20 { "refused".to_owned() } else { format!("k{number}") };
+        callers.push(tokio::spawn(async move { (key.clone(), claim(&*store, &key).await) }));
+    }
+    for caller in callers {
+        match caller.await.unwrap() {
+            (key, Err(error)) => {
+                assert_eq!((key.as_str(), error.wrote), ("refused", Wrote::No), "{error}");
+            }
+            (key, Ok(made)) => assert!(matches!(made, Created::New(_)) && key != "refused"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_that_are_in_each_others_way_are_tried_again() {
+    let address = server().fresh_database().unwrap();
+    // With this isolation the server refuses much of what runs side by side (40001).
+    let strict =
+        format!("ALTER DATABASE {} SET default_transaction_isolation = serializable", database(&address));
+    server().psql(&strict).unwrap();
+    let stores = [open(&address).await, open(&address).await];
+    let mut callers = Vec::new();
+    for number in 0..96 {
+        let store = Arc::clone(&stores[number % 2]);
+        callers.push(tokio::spawn(async move { claim(&*store, &format!("k{}", number / 2)).await.unwrap() }));
+    }
+    let mut won = 0;
+    for caller in callers {
+        won += usize::from(matches!(caller.await.unwrap(), Created::New(_)));
+    }
+    assert_eq!(won, 48);
+}
+
+#[tokio::test]
+async fn too_many_events_are_refused_and_an_overfull_queue_too() {
+    let store = open(&server().fresh_database().unwrap()).await;
+    let many = vec![Event::new(id("k"), 1, EventKind::Began); 129];
+    let error = store.create(id("k"), draft("k", running(), LONG), many.clone()).await.unwrap_err();
+    assert!(error.message.contains("at most 128"), "{error}");
+    assert_eq!(store.note(many).await.unwrap_err().wrote, Wrote::No);
+    assert!(store.load(id("k")).await.unwrap().is_none());
+}

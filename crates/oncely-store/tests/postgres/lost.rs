@@ -1,0 +1,241 @@
+//! Connections that are lost, servers that die, are slow, or stop waiting for their standby: an answer always says
+//! whether something may have been written, and the ledger heals by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncely_core::{Change, Created, Replaced, Store, StoreErrorKind, Wrote};
+use oncely_testkit::servers::{Postgres, Tap};
+
+use crate::common::{LONG, draft, id, succeeded};
+use crate::{claim, database, open, server, until, with};
+
+#[tokio::test]
+async fn an_answer_that_is_lost_leaves_a_maybe_and_the_record() {
+    let address = server().fresh_database().unwrap();
+    let tap = Tap::to_port(server().port()).unwrap();
+    let store = open(&server().url_through(tap.port(), database(&address))).await;
+    claim(&*store, "before").await.unwrap();
+    tap.cut_after_answered(0);
+    let error = claim(&*store, "lost").await.unwrap_err();
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unavailable, Wrote::Maybe), "{error}");
+    assert!(error.message.contains("it is not known whether the write took place"), "{error}");
+    tap.pass();
+    // It was written: whoever looks finds its own token.
+    let found = store.load(id("lost")).await.unwrap().unwrap();
+    assert_eq!(found.record.body.token, draft("lost", succeeded(""), LONG).body.token);
+    assert!(matches!(claim(&*store, "after").await.unwrap(), Created::New(_)));
+}
+
+#[tokio::test]
+async fn a_request_waits_for_a_server_that_comes_back() {
+    let server = Postgres::start().unwrap();
+    let store = open(&server.url("postgres")).await;
+    claim(&*store, "before").await.unwrap();
+    server.kill().unwrap();
+    let waiting = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            // A connection that was not yet known to be gone may still be tried: then it is a maybe.
+            match claim(&*store, "meanwhile").await {
+                Err(error) if error.wrote == Wrote::Maybe => claim(&*store, "meanwhile").await,
+                other => other,
+            }
+        })
+    };
+    server.start_again().unwrap();
+    assert!(matches!(waiting.await.unwrap().unwrap(), Created::New(_)));
+    assert!(store.load(id("before")).await.unwrap().is_some(), "what was acknowledged is there");
+    assert!(store.health().reconnects > 0);
+}
+
+#[tokio::test]
+async fn a_request_does_not_wait_for_ever() {
+    let server = Postgres::start().unwrap();
+    let store = open(&with(&server.url("postgres"), "wait=1")).await;
+    claim(&*store, "before").await.unwrap();
+    server.stop().unwrap();
+    until("the lost connection is known", async || {
+        store.health().connected == 0 || {
+            let _ = claim(&*store, "probe").await;
+            false
+        }
+    })
+    .await;
+    let error = claim(&*store, "never").await.unwrap_err();
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unavailable, Wrote::No), "{error}");
+    assert!(error.message.contains("cannot be reached"), "{error}");
+    assert!(error.message.contains("nothing was written"), "{error}");
+    server.start_again().unwrap();
+    until("it heals", async || claim(&*store, "healed").await.is_ok()).await;
+    assert!(store.load(id("never")).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn an_end_that_was_handed_in_survives_its_caller_and_a_restart() {
+    let server = Postgres::start().unwrap();
+    let store = open(&server.url("postgres")).await;
+    let Created::New(made) = claim(&*store, "k").await.unwrap() else { panic!("it was there") };
+    server.restart().unwrap();
+    let change = || Change::Put(Box::new(draft("k", succeeded("done"), LONG)));
+    drop(store.replace(id("k"), made.record.version, change(), Vec::new()));
+    store.flush().await.unwrap();
+    // The first try may have met the old connection; an engine tries again.
+    let again = store.replace(id("k"), made.record.version, change(), Vec::new()).await.unwrap();
+    let (Replaced::Done(Some(there)) | Replaced::Stale(Some(there))) = again else { panic!("it is gone") };
+    assert_eq!(there.record.body.state, succeeded("done"));
+}
+
+#[tokio::test]
+async fn a_slow_server_is_waited_for() {
+    let address = server().fresh_database().unwrap();
+    let tap = Tap::to_port(server().port()).unwrap();
+    let store = open(&server().url_through(tap.port(), database(&address))).await;
+    tap.delay(Duration::from_millis(300));
+    assert!(matches!(claim(&*store, "slow").await.unwrap(), Created::New(_)));
+    tap.pass();
+    assert_eq!(store.health().reconnects, 0);
+}
+
+#[tokio::test]
+async fn a_commit_that_stopped_waiting_for_its_standby_is_a_maybe() {
+    let server = Postgres::start().unwrap();
+    let store = open(&server.url("postgres")).await;
+    claim(&*store, "before").await.unwrap();
+    server.set("synchronous_standby_names", "nobody").unwrap();
+    until("the setting is there", async || {
+        server.psql("SHOW synchronous_standby_names").unwrap().trim() == "nobody"
+    })
+    .await;
+    let claiming = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { claim(&*store, "unreplicated").await })
+    };
+    let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    until("the commit waits, and is cancelled", async || server.psql(cancel).unwrap().trim() != "0").await;
+    let error = claiming.await.unwrap().unwrap_err();
+    assert_eq!(error.wrote, Wrote::Maybe, "{error}");
+    assert!(error.message.contains("it warned"), "{error}");
+}
+
+#[tokio::test]
+async fn a_session_that_the_server_ends_is_replaced() {
+    let address = server().fresh_database().unwrap();
+    let store = open(&address).await;
+    claim(&*store, "before").await.unwrap();
+    let end = format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{}' AND pid <> pg_backend_pid()",
+        database(&address)
+    );
+    assert_ne!(server().psql(&end).unwrap().trim(), "0");
+    until("it heals", async || {
+        matches!(claim(&*store, "after").await, Ok(Created::New(_) | Created::Exists(_)))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn after_a_change_of_roles_the_new_primary_is_found_and_the_old_one_is_past() {
+    let primary = Postgres::start().unwrap();
+    let standby = primary.standby().unwrap();
+    let (first, second) = (primary.port(), standby.port());
+    let address = format!("postgres://postgres@127.0.0.1:{first},127.0.0.1:{second}/postgres");
+    // The one that takes over has no standby of its own for a while.
+    let address = with(&address, "durability=best-effort");
+    let store = open(&address).await;
+    assert!(matches!(claim(&*store, "before").await.unwrap(), Created::New(_)));
+    primary.kill().unwrap();
+    standby.set("synchronous_standby_names", "").unwrap();
+    standby.promote().unwrap();
+    until("the other one takes writes", async || {
+        matches!(claim(&*store, "after").await, Ok(Created::New(_) | Created::Exists(_)))
+    })
+    .await;
+    assert!(store.load(id("before")).await.unwrap().is_some(), "what was acknowledged is there");
+    // The old one comes back and calls itself primary; it is named first, and does not know the second key.
+    primary.start_again().unwrap();
+    primary.set("synchronous_standby_names", "").unwrap();
+    let fresh = open(&address).await;
+    for store in [&fresh, &store] {
+        assert!(matches!(claim(&**store, "after").await.unwrap(), Created::Exists(_)));
+    }
+}
+
+#[tokio::test]
+async fn several_servers_without_a_synchronous_standby_are_refused() {
+    let server = Postgres::start().unwrap();
+    let address = format!("postgres://postgres@127.0.0.1:{},127.0.0.1:1/postgres", server.port());
+    let error = crate::refusal(&address).await;
+    assert!(error.message.contains("set synchronous_standby_names"), "{error}");
+}
+
+/// A ledger whose commits wait for a standby that does not exist.
+async fn waiting_for_nobody(server: &Postgres, settings: &str) -> Arc<oncely_store::PostgresStore> {
+    // Made while nothing is waited for.
+    drop(open(&server.url("postgres")).await);
+    server.set("synchronous_standby_names", "nobody").unwrap();
+    until("the setting is there", async || {
+        server.psql("SHOW synchronous_standby_names").unwrap().trim() == "nobody"
+    })
+    .await;
+    open(&with(&server.url("postgres"), settings)).await
+}
+
+const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+
+#[tokio::test]
+async fn commits_that_are_let_go_when_the_list_of_standbys_is_emptied_are_a_maybe() {
+    let server = Postgres::start().unwrap();
+    let store = waiting_for_nobody(&server, "pool=1").await;
+    let claiming = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { claim(&*store, "let-go").await })
+    };
+    until("the commit waits", async || server.psql(WAITING).unwrap().trim() == "1").await;
+    server.set("synchronous_standby_names", "").unwrap();
+    let error = claiming.await.unwrap().unwrap_err();
+    assert_eq!(error.wrote, Wrote::Maybe, "{error}");
+    assert!(error.message.contains("stopped waiting for a standby"), "{error}");
+    // Judged anew, as a server without standbys.
+    assert!(matches!(claim(&*store, "afterwards").await.unwrap(), Created::New(_)));
+}
+
+#[tokio::test]
+async fn a_setting_that_is_weakened_under_a_living_connection_is_noticed() {
+    let server = Postgres::start().unwrap();
+    let store = open(&server.url("postgres")).await;
+    claim(&*store, "before").await.unwrap();
+    server.set("synchronous_commit", "off").unwrap();
+    until("the setting is there", async || server.psql("SHOW synchronous_commit").unwrap().trim() == "off")
+        .await;
+    let error = claim(&*store, "unsafe").await.unwrap_err();
+    assert!(error.message.contains("synchronous_commit"), "{error}");
+    until("it is refused", async || {
+        matches!(claim(&*store, "refused").await, Err(error) if error.kind == StoreErrorKind::Unsuitable)
+    })
+    .await;
+    server.set("synchronous_commit", "on").unwrap();
+    until("it heals", async || claim(&*store, "healed").await.is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_does_not_answer_is_not_given_ever_more_connections() {
+    let server = Postgres::start().unwrap();
+    let store = waiting_for_nobody(&server, "pool=2&wait=3").await;
+    // For longer than an answer is awaited.
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(26);
+    let mut callers = Vec::new();
+    for number in 0..6 {
+        let store = Arc::clone(&store);
+        callers.push(tokio::spawn(async move {
+            while tokio::time::Instant::now() < deadline {
+                assert!(claim(&*store, &format!("k{number}")).await.is_err());
+            }
+        }));
+    }
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    let ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oncely'";
+    assert_eq!(server.psql(ours).unwrap().trim(), "2");
+}

@@ -1,0 +1,88 @@
+//! Through PgBouncer in transaction mode, where each transaction may have another session.
+
+use std::sync::Arc;
+
+use oncely_core::{Created, Store};
+
+use crate::common::id;
+use crate::conformance::pooler;
+use crate::{claim, database, open, server, until, with};
+
+async fn claim_many(store: &Arc<oncely_store::PostgresStore>, prefix: &str) {
+    let mut callers = Vec::new();
+    for number in 0..100 {
+        let (store, key) = (Arc::clone(store), format!("{prefix}{number}"));
+        callers.push(tokio::spawn(async move { claim(&*store, &key).await.unwrap() }));
+    }
+    for caller in callers {
+        assert!(matches!(caller.await.unwrap(), Created::New(_)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_for_statements_are_given_up_where_sessions_are_handed_out() {
+    let fresh = server().fresh_database().unwrap();
+    let pooled = pooler().url(database(&fresh));
+    // Forced to use names, several handles meet sessions that know none of them, or know them already.
+    let stores = [
+        open(&with(&pooled, "prepared=always&pool=4")).await,
+        open(&with(&pooled, "prepared=always&pool=4")).await,
+        open(&pooled).await,
+    ];
+    for round in 0..5 {
+        for (number, store) in stores.iter().enumerate() {
+            claim_many(store, &format!("r{round}-s{number}-")).await;
+        }
+    }
+    let count = "SELECT count(*) FROM oncely.record";
+    assert_eq!(server().psql_in(database(&fresh), count).unwrap().trim(), "1500");
+}
+
+#[tokio::test]
+async fn a_pooler_is_noticed_and_no_name_is_left_behind_in_its_sessions() {
+    let fresh = server().fresh_database().unwrap();
+    let store = open(&pooler().url(database(&fresh))).await;
+    for number in 0..20 {
+        claim(&*store, &format!("k{number}")).await.unwrap();
+    }
+    drop(store);
+    // A session that was used before: had a statement been prepared there, this name would be taken.
+    let (client, connection) =
+        tokio_postgres::connect(&pooler().url(database(&fresh)), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let named = client.simple_query("SELECT count(*) FROM pg_prepared_statements").await.unwrap();
+    let count = named.iter().find_map(|message| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    });
+    assert_eq!(count.as_deref(), Some("0"));
+}
+
+#[tokio::test]
+async fn a_direct_connection_prepares_its_statements() {
+    let address = server().fresh_database().unwrap();
+    let store = open(&with(&address, "pool=1")).await;
+    for number in 0..5 {
+        claim(&*store, &format!("k{number}")).await.unwrap();
+        store.load(id(&format!("k{number}"))).await.unwrap();
+    }
+    // Seen from outside: the last thing that the session did was to run a statement by its name.
+    let calls = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%oncely%record%' \
+                 AND application_name = 'oncely'";
+    assert_eq!(server().psql_in(database(&address), calls).unwrap().trim(), "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_that_hears_nothing_is_not_believed_and_a_direct_one_is() {
+    let fresh = server().fresh_database().unwrap();
+    let pooled = pooler().url(database(&fresh));
+    let direct = open(&with(&pooled, &format!("listen={fresh}"))).await;
+    let Created::New(made) = claim(&*direct, "k").await.unwrap() else { panic!("it was there") };
+    direct.watch(id("k"), made.record.version).await.unwrap();
+    until("the direct listener hears", async || direct.health().hears).await;
+    let deaf = open(&pooled).await;
+    deaf.watch(id("k"), made.record.version).await.unwrap();
+    // More than the time that it waits for its own word.
+    tokio::time::sleep(std::time::Duration::from_secs(4)).await;
+    assert!(!deaf.health().hears);
+}

@@ -1,0 +1,220 @@
+//! Servers, replicas, connections and memory that are gone: what is told, and what is there afterwards.
+
+use oncely_core::{Created, StoreErrorKind, Wrote};
+use oncely_testkit::servers::{Redis, Tap};
+
+use crate::common::{LONG, begin, complete, draft, finish, id, running};
+use crate::{fresh, open, refused, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_not_there_has_written_nothing() {
+    let server = Redis::start().unwrap();
+    let store = open(&server.url()).await;
+    finish(&store, "before").await;
+    server.kill().unwrap();
+    let error = store.create(id("during"), draft("during", running(), LONG), vec![]).await.unwrap_err();
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unavailable, Wrote::No), "{error}");
+    let error = store.load(id("before")).await.unwrap_err();
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unavailable, Wrote::No), "{error}");
+    server.start_again().unwrap();
+    until("the ledger heals", async || store.load(id("before")).await.is_ok_and(|s| s.is_some())).await;
+    assert!(store.load(id("during")).await.unwrap().is_none());
+    finish(&store, "after").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_lost_may_have_been_written_and_is_found_by_its_token() {
+    let server = Redis::start().unwrap();
+    let tap = Tap::to_port(server.port()).unwrap();
+    let store = open(&format!("{}?connections=1", server.url_through(tap.port()))).await;
+    finish(&store, "before").await;
+    tap.cut_after_answered(0);
+    let error = store.create(id("lost"), draft("lost", running(), LONG), vec![]).await.unwrap_err();
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unavailable, Wrote::Maybe), "{error}");
+    tap.pass();
+    let mut found = None;
+    until("the ledger heals", async || {
+        found = store.create(id("lost"), draft("lost", running(), LONG), vec![]).await.ok();
+        found.is_some()
+    })
+    .await;
+    // The write had come through: whoever asks again meets its own token, and is never told that it has won.
+    match found {
+        Some(Created::Exists(there)) => assert_eq!(there.record.body.token.0, [9; 16]),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_answer_is_given_up_in_time() {
+    let server = Redis::start().unwrap();
+    let store = open(&format!("{}?timeout=300ms&connections=1", server.url())).await;
+    finish(&store, "before").await;
+    server.pause();
+    let error = store.create(id("slow"), draft("slow", running(), LONG), vec![]).await.unwrap_err();
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unavailable, Wrote::Maybe), "{error}");
+    assert!(error.message.contains("no answer within 300 ms"), "{error}");
+    server.resume();
+    until("the ledger heals", async || store.load(id("before")).await.is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_no_replica_confirms_is_not_won() {
+    let primary = Redis::start().unwrap();
+    let replica = primary.replica().unwrap();
+    // One replica is waited for without being asked, since there is one.
+    let store = open(&format!("{}?wait_timeout=200ms", primary.url())).await;
+    finish(&store, "confirmed").await;
+    replica.kill().unwrap();
+    let error = store.create(id("alone"), draft("alone", running(), LONG), vec![]).await.unwrap_err();
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unavailable, Wrote::Maybe), "{error}");
+    assert!(error.message.contains("0 of 1 replicas confirmed it within 200 ms"), "{error}");
+    // It is there, and nobody may take it for theirs; what needs no write is still answered.
+    let found = store.create(id("alone"), draft("alone", running(), LONG), vec![]).await.unwrap();
+    assert!(matches!(found, Created::Exists(_)), "{found:?}");
+    assert!(store.load(id("confirmed")).await.unwrap().is_some());
+    replica.start_again().unwrap();
+    until("a replica confirms again", async || {
+        store.create(id("again"), draft("again", running(), LONG), vec![]).await.is_ok()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_memory_refuses_claims_and_still_replays() {
+    let server = Redis::start().unwrap();
+    let store = open(&server.url()).await;
+    let kept = finish(&store, "kept").await;
+    let open_one = begin(&store, "open").await;
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+    let error = store.create(id("new"), draft("new", running(), LONG), vec![]).await.unwrap_err();
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Full, Wrote::No), "{error}");
+    assert!(error.message.contains("maxmemory"), "{error}");
+    match store.create(id("kept"), draft("kept", running(), LONG), vec![]).await.unwrap() {
+        Created::Exists(there) => assert_eq!(there.record, kept.record),
+        other => panic!("{other:?}"),
+    }
+    assert!(store.load(id("new")).await.unwrap().is_none(), "a refused claim was written");
+    let log = store.log(oncely_core::LogQuery { limit: 100, ..Default::default() }).await.unwrap();
+    assert_eq!(log.items.len(), 3, "a refused claim left events: {log:?}");
+    server.cli(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
+    complete(&store, "open", open_one.record.version, LONG).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_killed_under_load_has_kept_all_that_it_acknowledged() {
+    let server = Redis::start().unwrap();
+    let store = open(&server.url()).await;
+    let writers: Vec<_> = (0..16)
+        .map(|writer| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let mut won = Vec::new();
+                for round in 0..10_000 {
+                    let key = format!("{writer}-{round}");
+                    match store.create(id(&key), draft(&key, running(), LONG), vec![]).await {
+                        Ok(_) => won.push(key),
+                        Err(error) => {
+                            let said = error.message.contains("nothing was written");
+                            assert_eq!(said, error.wrote == Wrote::No, "{error}");
+                            break;
+                        }
+                    }
+                }
+                won
+            })
+        })
+        .collect();
+    until("some are written", async || store.census().await.is_ok_and(|c| c[0].1 > 500)).await;
+    server.kill().unwrap();
+    let mut won = Vec::new();
+    for writer in writers {
+        won.extend(writer.await.unwrap());
+    }
+    server.start_again().unwrap();
+    until("the ledger heals", async || store.now().await.is_ok()).await;
+    assert!(won.len() >= 500, "{}", won.len());
+    for key in won {
+        assert!(store.load(id(&key)).await.unwrap().is_some(), "{key} was acknowledged and is gone");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_comes_back_empty_is_refused() {
+    let server = Redis::start().unwrap();
+    let prefix = fresh();
+    let store = open(&format!("{}?shards=4&prefix={prefix}", server.url())).await;
+    finish(&store, "known").await;
+    server.cli(&["FLUSHALL"]).unwrap();
+    server.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+    // The key is forgotten: to take it for a new one would run its effect again.
+    let mut seen = None;
+    until("it is noticed", async || {
+        seen = store.create(id("known"), draft("known", running(), LONG), vec![]).await.err();
+        seen.as_ref().is_some_and(|error| error.kind == StoreErrorKind::Corrupt)
+    })
+    .await;
+    let error = seen.unwrap();
+    assert!(error.wrote == Wrote::No && error.message.contains("has lost its head"), "{error}");
+    // A ledger that has lost only its first head is not made anew either.
+    server.cli(&["SET", &format!("{{{prefix}:2}}:head"), "oncely 1 4 ab making"]).unwrap();
+    let error = refused(&format!("{}?shards=4&prefix={prefix}", server.url())).await;
+    assert_eq!(error.kind, StoreErrorKind::Corrupt, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scripts_that_a_server_has_forgotten_are_taught_again() {
+    let server = Redis::start().unwrap();
+    let store = open(&server.url()).await;
+    for round in 0..5 {
+        server.cli(&["SCRIPT", "FLUSH"]).unwrap();
+        let finished = (0..20).map(|i| {
+            let store = store.clone();
+            tokio::spawn(async move { finish(&store, &format!("{round}-{i}")).await })
+        });
+        for finished in finished.collect::<Vec<_>>() {
+            finished.await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_handed_in_is_sent_before_the_ledger_is_closed() {
+    let server = Redis::start().unwrap();
+    let store = open(&server.url()).await;
+    for i in 0..200 {
+        let key = format!("k{i}");
+        drop(store.create(id(&key), draft(&key, running(), LONG), vec![]));
+    }
+    drop(store);
+    let again = open(&server.url()).await;
+    assert_eq!(again.census().await.unwrap()[0].1, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_much_that_waits_is_refused_without_a_write() {
+    let server = Redis::start().unwrap();
+    let store = open(&format!("{}?queue=2000&connections=1&timeout=20s", server.url())).await;
+    server.pause();
+    let waiting: Vec<_> = (0..6_000)
+        .map(|i| {
+            let (store, key) = (store.clone(), format!("k{i}"));
+            tokio::spawn(async move { store.create(id(&key), draft(&key, running(), LONG), vec![]).await })
+        })
+        .collect();
+    // One more than can wait tells that the rest has been queued or refused.
+    until("somebody is refused", async || waiting.iter().any(|w| w.is_finished())).await;
+    server.resume();
+    let (mut refused, mut written) = (0, 0);
+    for answer in waiting {
+        match answer.await.unwrap() {
+            Ok(_) => written += 1,
+            Err(error) => {
+                assert_eq!((error.kind, error.wrote), (StoreErrorKind::Overloaded, Wrote::No), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0 && written > 0, "{refused} refused, {written} written");
+    assert_eq!(store.census().await.unwrap()[0].1, written);
+}
