@@ -37,7 +37,7 @@ pub(crate) async fn is_absent(options: &PostgresOptions) -> Result<bool, StoreEr
 }
 
 async fn find(options: &PostgresOptions) -> Result<Found, StoreError> {
-    let door = Door { tls: tls::connector(options)?, options: Arc::new(options.clone()) };
+    let door = Door::new(options.clone())?;
     let link = door.open().await?;
     look(&link.client, options).await
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use oncely_core::limits::AUDIT_FOR_MS;
 use oncely_core::{
     Change, Created, Draft, Event, IntentId, Millis, Record, Replaced, State, StoreError, StoreErrorKind,
-    Stored, Version,
+    Stored, Version, Wrote,
 };
 use tokio::sync::oneshot;
 
 use super::Shared;
+use super::clocks::Leapt;
 use super::errors::{damaged, odd};
-use super::link::Answer;
+use super::link::{Answer, Asks, Part};
 use super::resp::{Value, command, encode};
 use super::scripts::Script;
 use super::value::{
@@ -46,8 +47,12 @@ impl Asked {
 impl Shared {
     /// Hands in commands that only read.
     pub(crate) fn ask(&self, shard: u16, commands: &[Vec<u8>]) -> Asked {
-        let answer = self.router.submit(shard, commands.concat(), commands.len(), false);
-        Asked { shard, writes: false, answer }
+        Asked { shard, writes: false, answer: self.router.ask(shard, commands) }
+    }
+
+    /// Hands in one record's part of a script, which may go together with others.
+    fn run_part(&self, shard: u16, part: Part) -> Asked {
+        Asked { shard, writes: true, answer: self.router.submit(shard, Asks::Part(part), true) }
     }
 
     /// Hands in a script that writes.
@@ -60,25 +65,26 @@ impl Shared {
         let bytes = parts.iter().map(|part| part.len() + 16).sum();
         let mut encoded = Vec::with_capacity(bytes);
         encode(&mut encoded, &parts);
-        Asked { shard, writes: true, answer: self.router.submit(shard, encoded, 1, true) }
+        let asks = Asks::Plain { bytes: encoded, replies: 1 };
+        Asked { shard, writes: true, answer: self.router.submit(shard, asks, true) }
     }
 
     pub(crate) fn ask_create(&self, intent: &IntentId, draft: &Draft, events: &[Event]) -> Asked {
-        let (keys, shard) = (&self.keys, self.keys.shard(intent));
         let Filed { due, from, keep } = filed(draft);
         let (body, entries) = (pack(intent, draft), pack_entries(events));
-        let mut arguments: Vec<&[u8]> = vec![
-            &intent.0,
+        let count = entries.len().to_string();
+        let mut arguments: Vec<&[u8]> = Vec::with_capacity(6 + entries.len());
+        arguments.extend([
+            &intent.0[..],
             &body,
             due.as_bytes(),
             from.as_bytes(),
             keep.as_bytes(),
-            self.log_bound.as_bytes(),
-            self.log_unit,
-        ];
+            count.as_bytes(),
+        ]);
         arguments.extend(entries.iter().map(Vec::as_slice));
-        let names = [&keys.record(intent)[..], &keys.log(shard), &keys.order(shard), &keys.due(shard)];
-        self.run(shard, Script::Create, &names, &arguments)
+        let part = Part::new(Script::Create, &[&self.keys.record(intent)], &arguments);
+        self.run_part(self.keys.shard(intent), part)
     }
 
     pub(crate) async fn created(
@@ -87,12 +93,12 @@ impl Shared {
         intent: IntentId,
         draft: Draft,
     ) -> Result<Created, StoreError> {
-        let (shard, reply) = asked.reply().await?;
+        let (shard, reply) = self.minding(asked.reply().await, &intent)?;
         match reply.items() {
             [Value::Int(1), id] => {
-                let (version, now) = self.version(id)?;
-                let record = Arc::new(draft.stamped(intent, version, now));
-                Ok(Created::New(Stored { record, now: self.clock(shard, now) }))
+                let (version, at) = self.version(id)?;
+                let record = Arc::new(draft.stamped(intent, version, at));
+                Ok(Created::New(Stored { record, now: self.clocks.written(shard, at) }))
             }
             [Value::Int(0), value, seconds, micros] => {
                 let now = self.time(shard, seconds, micros)?;
@@ -110,7 +116,6 @@ impl Shared {
         change: &Change,
         events: &[Event],
     ) -> Asked {
-        let (keys, shard) = (&self.keys, self.keys.shard(intent));
         let (body, filed, tell) = match change {
             Change::Put(draft) => {
                 // A heartbeat changes nothing that anybody waits for.
@@ -119,30 +124,16 @@ impl Shared {
             }
             Change::Remove => (Vec::new(), Filed::never(), true),
         };
-        let (version, entries) = (version_text(expected), pack_entries(events));
-        // What is removed without a word about it (a purge) leaves no trace.
-        let remember = if events.is_empty() { String::new() } else { AUDIT_FOR_MS.to_string() };
-        let mut arguments: Vec<&[u8]> = vec![
-            &intent.0,
-            version.as_bytes(),
-            &body,
-            filed.due.as_bytes(),
-            filed.from.as_bytes(),
-            filed.keep.as_bytes(),
-            if tell { self.router.publisher().as_bytes() } else { b"" },
-            remember.as_bytes(),
-            self.log_bound.as_bytes(),
-            self.log_unit,
-        ];
+        let (version, entries) = (version_line(expected), pack_entries(events));
+        let count = entries.len().to_string();
+        let mut arguments: Vec<&[u8]> = Vec::with_capacity(8 + entries.len());
+        arguments.extend([&intent.0[..], version.as_bytes(), &body]);
+        arguments.extend([filed.due.as_bytes(), filed.from.as_bytes(), filed.keep.as_bytes()]);
+        arguments.extend([if tell { b"1".as_slice() } else { b"" }, count.as_bytes()]);
         arguments.extend(entries.iter().map(Vec::as_slice));
-        let names = [
-            &keys.record(intent)[..],
-            &keys.log(shard),
-            &keys.order(shard),
-            &keys.due(shard),
-            &keys.gone(intent),
-        ];
-        self.run(shard, Script::Replace, &names, &arguments)
+        let part =
+            Part::new(Script::Replace, &[&self.keys.record(intent), &self.keys.gone(intent)], &arguments);
+        self.run_part(self.keys.shard(intent), part)
     }
 
     pub(crate) async fn replaced(
@@ -151,14 +142,14 @@ impl Shared {
         intent: IntentId,
         change: Change,
     ) -> Result<Replaced, StoreError> {
-        let (shard, reply) = asked.reply().await?;
+        let (shard, reply) = self.minding(asked.reply().await, &intent)?;
         match reply.items() {
             [Value::Int(1), id] => {
-                let (version, now) = self.version(id)?;
+                let (version, at) = self.version(id)?;
                 let stored = match change {
                     Change::Put(draft) => {
-                        let record = Arc::new(draft.stamped(intent, version, now));
-                        Some(Stored { record, now: self.clock(shard, now) })
+                        let record = Arc::new(draft.stamped(intent, version, at));
+                        Some(Stored { record, now: self.clocks.written(shard, at) })
                     }
                     Change::Remove => None,
                 };
@@ -173,23 +164,52 @@ impl Shared {
         }
     }
 
+    /// Asks for a record. One that was perhaps written through this handle, without enough replicas that confirmed it,
+    /// is asked for in a way that they have to confirm: its writer must not take a look at it for an acknowledgement.
     pub(crate) fn ask_load(&self, intent: &IntentId) -> Asked {
-        let get = command(&[b"GET", &self.keys.record(intent)]);
-        self.ask(self.keys.shard(intent), &[get, command(&[b"TIME"])])
+        let (key, shard) = (self.keys.record(intent), self.keys.shard(intent));
+        if self.unconfirmed.contains(intent) {
+            return self.run(shard, Script::Confirm, &[&key, &self.keys.mark(shard)], &[]);
+        }
+        self.ask(shard, &[command(&[b"GET", &key]), command(&[b"TIME"])])
     }
 
     pub(crate) async fn loaded(&self, asked: Asked, intent: IntentId) -> Result<Option<Stored>, StoreError> {
-        let shard = asked.shard;
+        let (shard, confirms) = (asked.shard, asked.writes);
         let replies = asked.replies().await?;
-        let [value, time] = replies.as_slice() else { return Err(odd(&Value::Nil, &self.describe)) };
-        let now = self.time_of(shard, time)?;
-        self.stored(&intent, value, now)
+        match replies.as_slice() {
+            [value, time] if !confirms => {
+                let now = self.time_of(shard, time)?;
+                self.stored(&intent, value, now)
+            }
+            [reply] => match reply.items() {
+                [Value::Int(1), value, seconds, micros] => {
+                    self.unconfirmed.remove(&intent);
+                    let now = self.time(shard, seconds, micros)?;
+                    self.stored(&intent, value, now)
+                }
+                _ => Err(odd(reply, &self.describe)),
+            },
+            _ => Err(odd(&Value::Nil, &self.describe)),
+        }
+    }
+
+    /// Remembers a write of which it is not known whether it is confirmed.
+    fn minding<T>(&self, answer: Result<T, StoreError>, intent: &IntentId) -> Result<T, StoreError> {
+        if let Err(error) = &answer
+            && error.wrote == Wrote::Maybe
+            && self.router.replicas() > 0
+        {
+            self.unconfirmed.add(intent);
+        }
+        answer
     }
 
     pub(crate) fn ask_note(&self, intent: &IntentId, events: &[Event]) -> Asked {
         let (keys, shard) = (&self.keys, self.keys.shard(intent));
         let (entries, remember) = (pack_entries(events), AUDIT_FOR_MS.to_string());
-        let mut arguments: Vec<&[u8]> = vec![remember.as_bytes(), self.log_bound.as_bytes(), self.log_unit];
+        let mut arguments: Vec<&[u8]> = vec![remember.as_bytes()];
+        arguments.extend(self.router.log_terms().iter().map(Vec::as_slice));
         arguments.extend(entries.iter().map(Vec::as_slice));
         let names = [&keys.record(intent)[..], &keys.log(shard), &keys.gone(intent)];
         self.run(shard, Script::Note, &names, &arguments)
@@ -198,7 +218,7 @@ impl Shared {
     /// Puts the entries of a record right that is there, or of one that is not.
     pub(crate) fn ask_reindex(&self, intent: &IntentId, record: Option<&Record>) -> Asked {
         let (keys, shard) = (&self.keys, self.keys.shard(intent));
-        let version = record.map(|r| version_text(r.version)).unwrap_or_default();
+        let version = record.map(|r| version_line(r.version)).unwrap_or_default();
         let due = record.map(filed_again).unwrap_or_default();
         let names = [&keys.record(intent)[..], &keys.order(shard), &keys.due(shard)];
         self.run(shard, Script::Reindex, &names, &[&intent.0, version.as_bytes(), due.as_bytes()])
@@ -228,7 +248,7 @@ impl Shared {
         // It is written all the same.
         read_version(bytes).map_err(|damage| {
             let mut error = damaged(damage, &self.describe);
-            error.wrote = oncely_core::Wrote::Maybe;
+            error.wrote = Wrote::Maybe;
             error
         })
     }
@@ -244,6 +264,22 @@ impl Shared {
         let (Some(seconds), Some(micros)) = (seconds.number(), micros.number()) else {
             return Err(odd(seconds, &self.describe));
         };
-        Ok(self.clock(shard, Millis(seconds.saturating_mul(1_000).saturating_add(micros / 1_000))))
+        let now = Millis(seconds.saturating_mul(1_000).saturating_add(micros / 1_000));
+        self.clocks.told(shard, now).map_err(|Leapt(ms)| {
+            let message = format!(
+                "the clock of the server of shard {shard} in {} has leapt ahead by {} s; records are not judged by it, \
+                 since keys would look forgotten that are not; set it right, or start this program anew to accept it",
+                self.describe,
+                ms / 1_000
+            );
+            StoreError::before(StoreErrorKind::Unavailable, message)
+        })
     }
+}
+
+/// A version as the first line of a value.
+fn version_line(version: Version) -> String {
+    let mut line = version_text(version);
+    line.push('\n');
+    line
 }

@@ -1,6 +1,6 @@
 //! What a server has to be before anything is entrusted to it: a primary that keeps what it has acknowledged.
 
-use oncely_core::{StoreError, StoreErrorKind};
+use oncely_core::{Millis, StoreError, StoreErrorKind};
 
 use super::connect::Wire;
 use super::options::{RedisDurability, RedisKind, RedisOptions, RedisServer};
@@ -22,6 +22,9 @@ pub(crate) struct Profile {
     maxmemory: u64,
     /// `None`: it may not be asked.
     fsync: Option<String>,
+    no_fsync_on_rewrite: bool,
+    /// When it was started, by its own clock; 0 if it does not say.
+    pub(crate) started_at: Millis,
 }
 
 /// One thing that is wrong, and how it is mended.
@@ -37,15 +40,20 @@ pub(crate) async fn look(
     options: &RedisOptions,
     server: &RedisServer,
 ) -> Result<Profile, StoreError> {
-    let commands = [command(&[b"INFO"]), command(&[b"CONFIG", b"GET", b"appendfsync"])];
+    let commands = [
+        command(&[b"INFO"]),
+        command(&[b"CONFIG", b"GET", b"appendfsync"]),
+        command(&[b"CONFIG", b"GET", b"no-appendfsync-on-rewrite"]),
+    ];
     let replies = wire.ask(&commands, options.timeout, server).await?;
     match replies.as_slice() {
-        [Value::Error(words), _] => Err(before(super::errors::refused(words, &server.to_string()))),
-        [info, config] => read_profile(info.text().unwrap_or_default(), config).ok_or_else(|| {
-            let message =
-                format!("{server} does not say what it is; is it Redis or Valkey? nothing was written");
-            StoreError::before(StoreErrorKind::Foreign, message)
-        }),
+        [Value::Error(words), ..] => Err(before(super::errors::refused(words, &server.to_string()))),
+        [info, fsync, rewriting] => read_profile(info.text().unwrap_or_default(), [fsync, rewriting])
+            .ok_or_else(|| {
+                let message =
+                    format!("{server} does not say what it is; is it Redis or Valkey? nothing was written");
+                StoreError::before(StoreErrorKind::Foreign, message)
+            }),
         _ => Err(super::errors::odd(&Value::Nil, &server.to_string())),
     }
 }
@@ -55,11 +63,12 @@ fn before(mut error: StoreError) -> StoreError {
     error
 }
 
-fn read_profile(info: &str, config: &Value) -> Option<Profile> {
+fn read_profile(info: &str, [fsync, rewriting]: [&Value; 2]) -> Option<Profile> {
     let field = |name: &str| {
         info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':')).map(str::to_owned)
     };
     let number = |name: &str| field(name).and_then(|n| n.parse().ok()).unwrap_or(0);
+    let setting = |reply: &Value| reply.items().get(1).and_then(Value::text).map(str::to_owned);
     let (name, version) = match field("valkey_version") {
         Some(version) => ("Valkey", version),
         None => ("Redis", field("redis_version")?),
@@ -74,13 +83,17 @@ fn read_profile(info: &str, config: &Value) -> Option<Profile> {
         aof: number("aof_enabled") == 1,
         policy: field("maxmemory_policy").unwrap_or_default(),
         maxmemory: number("maxmemory"),
-        fsync: config.items().get(1).and_then(Value::text).map(str::to_owned),
+        fsync: setting(fsync),
+        no_fsync_on_rewrite: setting(rewriting).is_some_and(|value| value != "no"),
+        started_at: Millis(
+            (number("server_time_usec") / 1_000).saturating_sub(number("uptime_in_seconds") * 1_000),
+        ),
     })
 }
 
 impl Profile {
-    /// Whether channels can belong to a shard, so that a message stays with its server.
-    pub(crate) fn has_sharded_channels(&self) -> bool {
+    /// Whether it has what came with Redis 7: channels that belong to a shard, and flags of scripts.
+    pub(crate) fn is_seven(&self) -> bool {
         self.version >= (7, 0)
     }
 
@@ -101,6 +114,12 @@ impl Profile {
                 "CONFIG GET is forbidden, so that appendfsync cannot be read",
                 "let the user run CONFIG GET, or see to it that appendfsync is always",
             ),
+        }
+        if self.no_fsync_on_rewrite {
+            risk(
+                "no-appendfsync-on-rewrite is yes: a power cut while the file is rewritten loses acknowledged records",
+                "CONFIG SET no-appendfsync-on-rewrite no",
+            );
         }
         if self.policy != "noeviction" {
             risk(
@@ -125,6 +144,15 @@ impl Profile {
             remark(
                 "no replica is connected: with the server's disk all records are gone",
                 "add a replica, and ?wait=1 to the address",
+            );
+        }
+        if self.replicas > 1 {
+            remark(
+                &format!(
+                    "{} replicas are connected: the one that confirmed need not be the one that is promoted",
+                    self.replicas
+                ),
+                &format!("add ?wait={} to the address", self.replicas),
             );
         }
         found
@@ -180,8 +208,8 @@ mod tests {
     use super::{Profile, Value, read_profile};
 
     fn profile(info: &str) -> Option<Profile> {
-        let always = ["appendfsync", "always"].map(|t| Value::Bytes(t.into()));
-        read_profile(info, &Value::Array(always.to_vec()))
+        let pair = |texts: [&str; 2]| Value::Array(texts.map(|t| Value::Bytes(t.into())).to_vec());
+        read_profile(info, [&pair(["appendfsync", "always"]), &pair(["no-appendfsync-on-rewrite", "no"])])
     }
 
     const GOOD: &str = "# Server\r\nredis_version:7.0.15\r\nrole:master\r\nconnected_slaves:2\r\naof_enabled:1\r\n\
@@ -208,7 +236,7 @@ mod tests {
         assert!(
             evicting.contains("allkeys-lru") && evicting.contains("CONFIG SET maxmemory-policy noeviction")
         );
-        let hidden = read_profile(GOOD, &Value::Error("NOPERM".into())).unwrap().risks();
+        let hidden = read_profile(GOOD, [&Value::Error("NOPERM".into()); 2]).unwrap().risks();
         assert!(hidden[0].what.contains("CONFIG GET is forbidden"));
     }
 }

@@ -17,13 +17,15 @@ use tokio::time::{Instant, sleep_until};
 
 use super::connect::Wire;
 use super::errors::{Broken, Redirect, cut_off, odd, redirect, refused};
-use super::link::{Node, Request};
+use super::link::{Asks, Node, Part, Request, encode_together};
 use super::options::RedisServer;
 use super::resp::{Value, command};
 use super::router::Router;
 
 /// Bytes that are under way on one connection, unless a single request is larger.
 const WINDOW_BYTES: usize = 16 * 1024;
+/// Most records in one call of a script: the server does nothing else meanwhile.
+const TOGETHER_MAX: usize = 32;
 /// First pause after a failed connection, doubled up to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(1);
@@ -60,8 +62,9 @@ struct Link<'a> {
 
 /// A pipeline that was sent.
 struct Flight {
-    waiting: VecDeque<Request>,
-    /// Replies to the first of them so far.
+    /// Requests by call: several of one script go together.
+    waiting: VecDeque<Vec<Request>>,
+    /// Replies to the first call so far.
     partial: Vec<Value>,
     /// Those whose replies are there, but not yet confirmed.
     answered: Vec<(Request, Vec<Value>)>,
@@ -110,11 +113,12 @@ impl Link<'_> {
         let options = &self.router.dialer.options;
         let replicas = if batch.iter().any(|request| request.writes) { self.router.replicas() } else { 0 };
         let limit = options.timeout + if replicas > 0 { options.wait_timeout } else { Duration::ZERO };
-        let pipeline = pipeline(&batch, replicas, options.wait_timeout);
+        let calls = together(batch);
+        let pipeline = self.pipeline(&calls, replicas, options.wait_timeout);
         let deadline = Instant::now() + limit;
         self.flights.push_back(Flight {
-            answered: Vec::with_capacity(if replicas > 0 { batch.len() } else { 0 }),
-            waiting: batch.into(),
+            answered: Vec::new(),
+            waiting: calls.into(),
             partial: Vec::new(),
             replicas,
             bytes: pipeline.len(),
@@ -125,6 +129,33 @@ impl Link<'_> {
             Ok(sent) => sent,
             Err(_) => Err(Broken::Slow(limit)),
         }
+    }
+
+    /// All calls of a batch, and behind them the wait for replicas.
+    fn pipeline(&self, calls: &[Vec<Request>], replicas: u32, patience: Duration) -> Vec<u8> {
+        let bytes = calls.iter().flatten().map(|request| request.len() + 64).sum::<usize>() + 512;
+        let mut pipeline = Vec::with_capacity(bytes);
+        for call in calls {
+            if call.first().is_some_and(|request| request.asking) {
+                pipeline.extend_from_slice(&command(&[b"ASKING"]));
+            }
+            let mut parts: Vec<&Part> = Vec::with_capacity(call.len());
+            for request in call {
+                match &request.asks {
+                    Asks::Plain { bytes, .. } => pipeline.extend_from_slice(bytes),
+                    Asks::Part(part) => parts.push(part),
+                }
+            }
+            if let (Some(part), Some(request)) = (parts.first(), call.first()) {
+                let terms = self.router.terms(request.shard, part.script);
+                encode_together(&mut pipeline, &terms, &parts);
+            }
+        }
+        if replicas > 0 {
+            let (replicas, patience) = (replicas.to_string(), patience.as_millis().to_string());
+            pipeline.extend_from_slice(&command(&[b"WAIT", replicas.as_bytes(), patience.as_bytes()]));
+        }
+        pipeline
     }
 
     /// Takes a reply and all that have arrived behind it.
@@ -143,20 +174,22 @@ impl Link<'_> {
         let flight = self.flights.front_mut().ok_or(Broken::Closed)?;
         let mut keep = Keep::Yes;
         match flight.waiting.front() {
-            Some(request) => {
+            Some(call) => {
                 flight.partial.push(value);
+                if flight.partial.len() < replies_of(call) {
+                    return Ok(keep);
+                }
+                let mut replies = std::mem::take(&mut flight.partial);
                 // Told that it was sent here for once, the server answers that, too.
-                if flight.partial.len() == request.replies + usize::from(request.asking) {
-                    let mut replies = std::mem::take(&mut flight.partial);
-                    if request.asking {
-                        replies.remove(0);
-                    }
-                    if let Some(request) = flight.waiting.pop_front() {
-                        if flight.replicas > 0 {
-                            flight.answered.push((request, replies));
-                        } else {
-                            keep = settle(request, replies, &Ok(()), self.server, self.router);
-                        }
+                if call.first().is_some_and(|request| request.asking) {
+                    replies.remove(0);
+                }
+                let call = flight.waiting.pop_front().unwrap_or_default();
+                for (request, replies) in share(call, replies) {
+                    if flight.replicas > 0 {
+                        flight.answered.push((request, replies));
+                    } else if settle(request, replies, &Ok(()), self.server, self.router) == Keep::No {
+                        keep = Keep::No;
                     }
                 }
                 if flight.waiting.is_empty() && flight.replicas == 0 {
@@ -186,7 +219,7 @@ impl Link<'_> {
             for (request, replies) in flight.answered {
                 settle(request, replies, &confirmed, self.server, self.router);
             }
-            for request in flight.waiting {
+            for request in flight.waiting.into_iter().flatten() {
                 let error = cut_off(&why, &self.server.to_string(), request.may_have_written());
                 request.answer(Err(error));
             }
@@ -209,21 +242,43 @@ async fn until(deadline: Option<(Instant, Duration)>) {
     }
 }
 
-/// All commands of a batch, and behind them the wait for replicas.
-fn pipeline(batch: &[Request], replicas: u32, patience: Duration) -> Vec<u8> {
-    let bytes = batch.iter().map(|request| request.bytes.len() + 24).sum::<usize>() + 64;
-    let mut pipeline = Vec::with_capacity(bytes);
+/// Puts requests together that can be one call.
+fn together(batch: Vec<Request>) -> Vec<Vec<Request>> {
+    let mut calls: Vec<Vec<Request>> = Vec::new();
     for request in batch {
-        if request.asking {
-            pipeline.extend_from_slice(&command(&[b"ASKING"]));
+        let fits = |call: &&mut Vec<Request>| {
+            call.len() < TOGETHER_MAX && call.iter().all(|other| other.goes_with(&request))
+        };
+        match calls.iter_mut().find(fits) {
+            Some(call) => call.push(request),
+            None => calls.push(vec![request]),
         }
-        pipeline.extend_from_slice(&request.bytes);
     }
-    if replicas > 0 {
-        let (replicas, patience) = (replicas.to_string(), patience.as_millis().to_string());
-        pipeline.extend_from_slice(&command(&[b"WAIT", replicas.as_bytes(), patience.as_bytes()]));
+    calls
+}
+
+/// How many replies a call gets.
+fn replies_of(call: &[Request]) -> usize {
+    let Some(first) = call.first() else { return 0 };
+    let replies = match &first.asks {
+        Asks::Plain { replies, .. } => *replies,
+        Asks::Part(_) => 1,
+    };
+    replies + usize::from(first.asking)
+}
+
+/// Gives each request of a call its own replies: a script answers for each of its records.
+fn share(mut call: Vec<Request>, mut replies: Vec<Value>) -> Vec<(Request, Vec<Value>)> {
+    if !matches!(call.first().map(|request| &request.asks), Some(Asks::Part(_))) {
+        return call.pop().map(|request| (request, replies)).into_iter().collect();
     }
-    pipeline
+    match replies.pop().unwrap_or(Value::Nil) {
+        Value::Array(items) if items.len() == call.len() => {
+            call.into_iter().zip(items.into_iter().map(|item| vec![item])).collect()
+        }
+        // A refusal is for all of them.
+        other => call.into_iter().map(|request| (request, vec![other.clone()])).collect(),
+    }
 }
 
 /// Whether enough replicas have what was written on this connection before.

@@ -57,6 +57,9 @@ pub(crate) fn refused(words: &str, server: &str) -> StoreError {
         "NOPERM" => {
             (Unsuitable, Wrote::Maybe, "let its user run scripts, and all commands on keys of the ledger")
         }
+        "LOSTHEAD" => {
+            (Corrupt, Wrote::No, "it was emptied, or another ledger took its place; restore its data")
+        }
         "CROSSSLOT" => (Unsuitable, Wrote::No, "the ledger's keys are not where they belong"),
         "WRONGTYPE" => (Corrupt, Wrote::Maybe, "a key of the ledger holds something else"),
         _ => (Unavailable, Wrote::Maybe, "look at its log"),

@@ -27,6 +27,15 @@ pub(crate) struct Head {
 }
 
 impl Head {
+    fn is_same(&self, other: &Self) -> bool {
+        self.ledger == other.ledger && self.shards == other.shards
+    }
+
+    /// The words that stand in the head of every shard of this ledger, and of no other.
+    pub(crate) fn mark(&self) -> String {
+        format!(" {} {} ", self.shards, self.ledger)
+    }
+
     fn text(&self) -> String {
         let state = if self.is_ready { "ready" } else { "making" };
         format!("oncely {FORMAT} {} {} {state}", self.shards, self.ledger)
@@ -62,6 +71,15 @@ pub(crate) async fn open(router: &Arc<Router>) -> Result<(Head, Keys), StoreErro
     };
     let keys = Keys::new(&options.prefix, head.shards);
     if head.is_ready {
+        let asked: Vec<_> = (1..head.shards)
+            .map(|shard| (shard, router.ask(shard, &[command(&[b"GET", &keys.head(shard)])])))
+            .collect();
+        for (shard, asked) in asked {
+            let there = answer(asked).await?.text().map(Head::parse).transpose()?;
+            if there.is_none_or(|there| !there.is_same(&head)) {
+                return Err(lost(&options.describe(), shard));
+            }
+        }
         return Ok((head, keys));
     }
     // Whoever finds a ledger half made, completes it: with the same words, however many do so.
@@ -76,7 +94,7 @@ pub(crate) async fn open(router: &Arc<Router>) -> Result<(Head, Keys), StoreErro
     }
     head.is_ready = true;
     let text = head.text();
-    let done = router.submit(0, command(&[b"SET", &first, text.as_bytes()]), 1, false);
+    let done = router.ask(0, &[command(&[b"SET", &first, text.as_bytes()])]);
     answer(done).await?;
     Ok((head, keys))
 }
@@ -86,9 +104,8 @@ async fn propose(router: &Arc<Router>, first: &[u8]) -> Result<Head, StoreError>
     let options = &router.dialer.options;
     // Records without a first head are a ledger that has lost it: making a new one would forget what they know.
     let all = Keys::new(&options.prefix, SHARDS_MAX);
-    let asked: Vec<_> = (1..SHARDS_MAX)
-        .map(|shard| router.submit(shard, command(&[b"GET", &all.head(shard)]), 1, false))
-        .collect();
+    let asked: Vec<_> =
+        (1..SHARDS_MAX).map(|shard| router.ask(shard, &[command(&[b"GET", &all.head(shard)])])).collect();
     for head in asked {
         if answer(head).await? != Value::Nil {
             return Err(lost(&options.describe(), 0));
@@ -126,7 +143,7 @@ pub(crate) async fn verify(
             Value::Error(_) => return Err(odd(reply, &server.to_string())),
             other => {
                 let there = other.text().map(Head::parse).transpose()?;
-                if there.is_none_or(|there| there.ledger != head.ledger || there.shards != head.shards) {
+                if there.is_none_or(|there| !there.is_same(head)) {
                     return Err(lost(&server.to_string(), *shard));
                 }
             }
@@ -145,12 +162,12 @@ fn lost(server: &str, shard: u16) -> StoreError {
 }
 
 async fn get(router: &Arc<Router>, shard: u16, key: &[u8]) -> Result<Option<String>, StoreError> {
-    let reply = answer(router.submit(shard, command(&[b"GET", key]), 1, false)).await?;
+    let reply = answer(router.ask(shard, &[command(&[b"GET", key])])).await?;
     Ok(reply.text().map(str::to_owned))
 }
 
 async fn set_if_none(router: &Arc<Router>, shard: u16, key: &[u8], text: &str) -> Result<(), StoreError> {
-    let done = router.submit(shard, command(&[b"SET", key, text.as_bytes(), b"NX"]), 1, false);
+    let done = router.ask(shard, &[command(&[b"SET", key, text.as_bytes(), b"NX"])]);
     answer(done).await.map(drop)
 }
 

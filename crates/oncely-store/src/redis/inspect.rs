@@ -8,7 +8,7 @@ use super::head::Head;
 use super::keys::Keys;
 use super::options::{RedisOptions, RedisServer};
 use super::resp::{Value, command};
-use super::router;
+use super::slots;
 use super::thread::IoThread;
 
 /// How much something matters.
@@ -57,9 +57,9 @@ pub async fn inspect(options: RedisOptions) -> Result<RedisReport, StoreError> {
 
 async fn look(options: RedisOptions) -> Result<RedisReport, StoreError> {
     let dialer = Dialer::new(options)?;
-    let ranges = router::ranges(&dialer).await?;
+    let ranges = slots::ranges(&dialer).await?;
     let mut report = RedisReport { servers: Vec::new(), findings: Vec::new(), has_ledger: false };
-    for server in router::primaries(&ranges) {
+    for server in slots::primaries(&ranges) {
         let mut wire = dialer.dial(&server).await?;
         let profile = checks::look(&mut wire, &dialer.options, &server).await?;
         profile.check_kind(&dialer.options, &server)?;

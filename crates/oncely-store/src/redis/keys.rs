@@ -50,6 +50,11 @@ impl Keys {
         self.of_shard(shard, ":head")
     }
 
+    /// Written so that replicas confirm what stands before it.
+    pub(crate) fn mark(&self, shard: u16) -> Vec<u8> {
+        self.of_shard(shard, ":mark")
+    }
+
     /// The audit log: a stream. Its ids are the versions of records.
     pub(crate) fn log(&self, shard: u16) -> Vec<u8> {
         self.of_shard(shard, ":log")

@@ -9,19 +9,81 @@ use tokio::sync::{Notify, oneshot};
 
 use super::options::RedisServer;
 use super::outstanding::Ticket;
-use super::resp::Value;
+use super::resp::{Value, encode_parts};
+use super::scripts::Script;
+
+/// Most bytes of requests that wait for one server.
+const QUEUED_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// The answer to a request, for its caller.
 pub(crate) type Answer = Result<Vec<Value>, StoreError>;
+
+/// What is asked.
+pub(crate) enum Asks {
+    /// Commands, encoded, and how many replies they get.
+    Plain {
+        /// The commands.
+        bytes: Vec<u8>,
+        /// The replies.
+        replies: usize,
+    },
+    /// One record's part of a script that takes several of one shard.
+    Part(Part),
+}
+
+/// One record's part of a script: what it adds to the keys and to the arguments, encoded.
+pub(crate) struct Part {
+    /// Which script.
+    pub(crate) script: Script,
+    /// Its keys, of which the first is the record.
+    keys: Vec<u8>,
+    key_count: usize,
+    arguments: Vec<u8>,
+    argument_count: usize,
+}
+
+impl Part {
+    pub(crate) fn new(script: Script, keys: &[&[u8]], arguments: &[&[u8]]) -> Self {
+        Self {
+            script,
+            keys: encode_parts(keys),
+            key_count: keys.len(),
+            arguments: encode_parts(arguments),
+            argument_count: arguments.len(),
+        }
+    }
+}
+
+/// What all parts of a shard have in common.
+pub(crate) struct Terms<'a> {
+    /// The script's name.
+    pub(crate) name: &'a [u8],
+    /// The shard's keys.
+    pub(crate) keys: &'a [Vec<u8>],
+    /// The ledger's arguments.
+    pub(crate) arguments: &'a [Vec<u8>],
+}
+
+/// Appends one call of a script for several records.
+pub(crate) fn encode_together(out: &mut Vec<u8>, terms: &Terms<'_>, parts: &[&Part]) {
+    let keys = terms.keys.len() + parts.iter().map(|part| part.key_count).sum::<usize>();
+    let arguments = terms.arguments.len() + parts.iter().map(|part| part.argument_count).sum::<usize>();
+    out.extend_from_slice(format!("*{}\r\n", 3 + keys + arguments).as_bytes());
+    out.extend_from_slice(&encode_parts(&[b"EVALSHA", terms.name, keys.to_string().as_bytes()]));
+    let shared: Vec<&[u8]> = terms.keys.iter().map(Vec::as_slice).collect();
+    out.extend_from_slice(&encode_parts(&shared));
+    parts.iter().for_each(|part| out.extend_from_slice(&part.keys));
+    let shared: Vec<&[u8]> = terms.arguments.iter().map(Vec::as_slice).collect();
+    out.extend_from_slice(&encode_parts(&shared));
+    parts.iter().for_each(|part| out.extend_from_slice(&part.arguments));
+}
 
 /// A request on its way.
 pub(crate) struct Request {
     /// The shard that it concerns, which says where it goes.
     pub(crate) shard: u16,
-    /// Its commands, encoded.
-    pub(crate) bytes: Vec<u8>,
-    /// How many replies they get.
-    pub(crate) replies: usize,
+    /// What is asked.
+    pub(crate) asks: Asks,
     /// Whether it may write. Its one reply then is an array that begins with 1 if it did.
     pub(crate) writes: bool,
     /// How often it was sent somewhere else.
@@ -44,6 +106,24 @@ impl Request {
     pub(crate) fn may_have_written(&self) -> Wrote {
         if self.writes { Wrote::Maybe } else { Wrote::No }
     }
+
+    /// About how many bytes it takes.
+    pub(crate) fn len(&self) -> usize {
+        match &self.asks {
+            Asks::Plain { bytes, .. } => bytes.len(),
+            Asks::Part(part) => part.keys.len() + part.arguments.len(),
+        }
+    }
+
+    /// Whether both can be parts of one call: the same script on two records of one shard.
+    pub(crate) fn goes_with(&self, other: &Self) -> bool {
+        let (Asks::Part(one), Asks::Part(two)) = (&self.asks, &other.asks) else { return false };
+        self.shard == other.shard
+            && one.script == two.script
+            && one.keys != two.keys
+            && !self.asking
+            && !other.asking
+    }
 }
 
 /// What waits for one server.
@@ -51,20 +131,33 @@ pub(crate) struct Node {
     pub(crate) server: RedisServer,
     queue: Mutex<VecDeque<Request>>,
     queued: AtomicUsize,
+    queued_bytes: AtomicUsize,
     stir: Notify,
 }
 
 impl Node {
     pub(crate) fn new(server: RedisServer) -> Self {
-        Self { server, queue: Mutex::default(), queued: AtomicUsize::new(0), stir: Notify::new() }
+        Self {
+            server,
+            queue: Mutex::default(),
+            queued: AtomicUsize::new(0),
+            queued_bytes: AtomicUsize::new(0),
+            stir: Notify::new(),
+        }
     }
 
     /// Queues a request, unless too much waits already.
     pub(crate) fn push(&self, request: Request, most: usize) {
-        if self.queued.fetch_add(1, Ordering::Relaxed) >= most {
+        let bytes = request.len();
+        let before = self.queued.fetch_add(1, Ordering::Relaxed);
+        let bytes_before = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before >= most || bytes_before + bytes > QUEUED_BYTES_MAX {
             self.queued.fetch_sub(1, Ordering::Relaxed);
-            let message =
-                format!("{most} requests wait for {} already; nothing was written; try again", self.server);
+            self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            let message = format!(
+                "{before} requests ({bytes_before} bytes) wait for {} already; nothing was written; try again",
+                self.server
+            );
             return request.answer(Err(StoreError::before(StoreErrorKind::Overloaded, message)));
         }
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(request);
@@ -76,16 +169,17 @@ impl Node {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut count, mut bytes) = (0, 0);
         for request in queue.iter() {
-            bytes += request.bytes.len();
-            if count > 0 && bytes > bytes_max {
+            if count > 0 && bytes + request.len() > bytes_max {
                 break;
             }
+            bytes += request.len();
             count += 1;
         }
         let batch: Vec<Request> = queue.drain(..count).collect();
         let more = !queue.is_empty();
         drop(queue);
         self.queued.fetch_sub(batch.len(), Ordering::Relaxed);
+        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if more {
             self.stir.notify_one();
         }

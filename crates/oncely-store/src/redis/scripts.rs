@@ -22,17 +22,24 @@ pub(crate) enum Script {
     Reindex,
     /// Adds to counters.
     Tally,
+    /// Reads a record so that what was read is confirmed.
+    Confirm,
 }
 
-const COMMON: &str = include_str!("scripts/common.lua");
-/// In the order of [`Script`]; whether each uses what they have in common.
-const SOURCES: [(&str, bool); 6] = [
-    (include_str!("scripts/create.lua"), true),
-    (include_str!("scripts/replace.lua"), true),
-    (include_str!("scripts/note.lua"), true),
-    (include_str!("scripts/due.lua"), false),
-    (include_str!("scripts/reindex.lua"), true),
-    (include_str!("scripts/tally.lua"), false),
+const STAMP: &str = include_str!("scripts/common.lua");
+const JOIN: &str = include_str!("scripts/join.lua");
+/// Lets a script write though the memory is full: ends have to fit where claims no longer do.
+const ALLOW_OOM: &str = "#!lua flags=allow-oom\n";
+
+/// In the order of [`Script`]: what comes before it, itself, and whether it is to be run when memory is full.
+const SOURCES: [(&[&str], &str, bool); 7] = [
+    (&[STAMP], include_str!("scripts/create.lua"), false),
+    (&[STAMP, JOIN], include_str!("scripts/replace.lua"), true),
+    (&[STAMP, JOIN], include_str!("scripts/note.lua"), true),
+    (&[], include_str!("scripts/due.lua"), true),
+    (&[], include_str!("scripts/reindex.lua"), true),
+    (&[], include_str!("scripts/tally.lua"), true),
+    (&[], include_str!("scripts/confirm.lua"), true),
 ];
 
 /// The names that servers give to the scripts: the same everywhere, since they are digests.
@@ -46,15 +53,25 @@ impl Names {
     }
 }
 
+/// Whether all servers know flags of scripts. Those before Redis 7 do not, and then nothing is written to a full memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flags {
+    /// They do.
+    Known,
+    /// They do not.
+    Unknown,
+}
+
 /// Teaches a server the scripts.
 pub(crate) async fn load(
     wire: &mut Wire,
     options: &RedisOptions,
     server: &RedisServer,
+    flags: Flags,
 ) -> Result<Names, StoreError> {
-    let commands = SOURCES.map(|(source, common)| {
-        let text = if common { [COMMON, source].concat() } else { source.to_owned() };
-        command(&[b"SCRIPT", b"LOAD", text.as_bytes()])
+    let commands = SOURCES.map(|(before, source, when_full)| {
+        let flag = if when_full && flags == Flags::Known { ALLOW_OOM } else { "" };
+        command(&[b"SCRIPT", b"LOAD", [flag, &before.concat(), source].concat().as_bytes()])
     });
     let mut names: [String; SOURCES.len()] = Default::default();
     let replies = wire.ask(&commands, options.timeout, server).await?;

@@ -22,6 +22,8 @@ impl IoThread {
         let run = move || {
             // Told to stop, or left alone: both end it.
             let _ = runtime.block_on(stopped);
+            // Not waiting for a name that is being looked up: that can take minutes.
+            runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("oncely-redis".into()).spawn(run)?;
         Ok((Self { stop: Some(stop), thread: Some(thread) }, handle))

@@ -184,7 +184,7 @@ impl Hub {
     fn look(&self, intent: IntentId) {
         let shard = self.keys.shard(&intent);
         let asked = command(&[b"GETRANGE", &self.keys.record(&intent), b"0", HEAD_BYTES]);
-        let answer = self.router.submit(shard, asked, 1, false);
+        let answer = self.router.ask(shard, &[asked]);
         let tell = self.tell.clone();
         tokio::spawn(async move {
             let reply = answer.await.ok().and_then(Result::ok);

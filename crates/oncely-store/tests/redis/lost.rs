@@ -97,7 +97,7 @@ async fn a_full_memory_refuses_claims_and_still_replays() {
     assert!(store.load(id("new")).await.unwrap().is_none(), "a refused claim was written");
     let log = store.log(oncely_core::LogQuery { limit: 100, ..Default::default() }).await.unwrap();
     assert_eq!(log.items.len(), 3, "a refused claim left events: {log:?}");
-    server.cli(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
+    // What runs already can still be recorded, where the server knows how to tell the two apart.
     complete(&store, "open", open_one.record.version, LONG).await;
 }
 
@@ -146,11 +146,14 @@ async fn a_server_that_comes_back_empty_is_refused() {
     let store = open(&format!("{}?shards=4&prefix={prefix}", server.url())).await;
     finish(&store, "known").await;
     server.cli(&["FLUSHALL"]).unwrap();
-    server.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
     // The key is forgotten: to take it for a new one would run its effect again.
+    let error = store.create(id("known"), draft("known", running(), LONG), vec![]).await.unwrap_err();
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Corrupt, Wrote::No), "{error}");
+    assert!(error.message.contains("does not belong to this ledger"), "{error}");
+    server.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
     let mut seen = None;
     until("it is noticed", async || {
-        seen = store.create(id("known"), draft("known", running(), LONG), vec![]).await.err();
+        seen = store.load(id("known")).await.err();
         seen.as_ref().is_some_and(|error| error.kind == StoreErrorKind::Corrupt)
     })
     .await;
@@ -217,4 +220,63 @@ async fn too_much_that_waits_is_refused_without_a_write() {
     }
     assert!(refused > 0 && written > 0, "{refused} refused, {written} written");
     assert_eq!(store.census().await.unwrap()[0].1, written);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_process_refuses_a_ledger_of_which_a_shard_was_emptied() {
+    let server = Redis::start().unwrap();
+    let address = format!("{}?shards=4&prefix={}", server.url(), fresh());
+    drop(open(&address).await);
+    open(&address).await;
+    let prefix = address.rsplit('=').next().unwrap();
+    server.cli(&["DEL", &format!("{{{prefix}:2}}:head")]).unwrap();
+    let error = refused(&address).await;
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Corrupt, Wrote::No), "{error}");
+    assert!(error.message.contains("shard 2"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_came_later_is_waited_for_once_it_was_seen() {
+    let primary = Redis::start().unwrap();
+    let store = open(&format!("{}?wait_timeout=200ms&connections=1", primary.url())).await;
+    finish(&store, "alone").await;
+    let replica = primary.replica().unwrap();
+    primary.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+    until("a new connection is made", async || store.now().await.is_ok()).await;
+    replica.kill().unwrap();
+    let error = store.create(id("k"), draft("k", running(), LONG), vec![]).await.unwrap_err();
+    assert_eq!(error.wrote, Wrote::Maybe, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_no_replica_confirmed_is_not_acknowledged_by_a_look_at_it() {
+    let primary = Redis::start().unwrap();
+    let replica = primary.replica().unwrap();
+    let store = open(&format!("{}?wait=1&wait_timeout=200ms", primary.url())).await;
+    let begun = begin(&store, "k").await;
+    replica.kill().unwrap();
+    let change = oncely_core::Change::Put(Box::new(draft("k", crate::common::succeeded("r"), LONG)));
+    let error = store.replace(id("k"), begun.record.version, change, vec![]).await.unwrap_err();
+    assert_eq!(error.wrote, Wrote::Maybe, "{error}");
+    let error = store.load(id("k")).await.unwrap_err();
+    assert!(error.message.contains("0 of 1 replicas confirmed"), "{error}");
+    // Others are told what is there: it is true.
+    let other = open(&format!("{}?wait=1&wait_timeout=200ms", primary.url())).await;
+    assert!(other.load(id("k")).await.unwrap().unwrap().record.body.state.has_ended());
+    replica.start_again().unwrap();
+    until("it is confirmed", async || store.load(id("k")).await.is_ok()).await;
+    assert_eq!(replica.cli(&["DBSIZE"]).unwrap(), primary.cli(&["DBSIZE"]).unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_sent_before_the_server_was_started_has_no_certain_age() {
+    let server = Redis::start().unwrap();
+    let store = open(&server.url()).await;
+    let before = finish(&store, "before").await.record.changed_at;
+    assert!(store.steady_since() <= before);
+    // The server counts its age in whole seconds.
+    until("two seconds pass", async || store.now().await.unwrap().since(before) > 2_000).await;
+    server.restart().unwrap();
+    until("the ledger heals", async || store.now().await.is_ok()).await;
+    assert!(store.steady_since() > before, "{:?} {before:?}", store.steady_since());
 }

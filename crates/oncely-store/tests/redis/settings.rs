@@ -33,6 +33,12 @@ async fn a_server_that_syncs_once_a_second_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_sync_while_it_rewrites_is_refused() {
+    let server = Redis::builder().setting("no-appendfsync-on-rewrite", "yes").start().unwrap();
+    check(&server, &["no-appendfsync-on-rewrite is yes", "CONFIG SET no-appendfsync-on-rewrite no"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_evicts_is_refused() {
     let server = Redis::builder().setting("maxmemory-policy", "allkeys-lru").start().unwrap();
     check(&server, &["maxmemory-policy is allkeys-lru", "CONFIG SET maxmemory-policy noeviction"]).await;

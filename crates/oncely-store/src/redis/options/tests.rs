@@ -48,8 +48,18 @@ fn a_cluster_is_named_by_some_of_its_servers() {
 
 #[test]
 fn no_secret_is_shown() {
-    for address in ["redis://u:hunter2@h/1?prefix=p", "redis://:hunter2@h?colour=red", "redis://u:hunter2@:1"]
-    {
+    for address in [
+        "redis://u:hunter2@h/1?prefix=p",
+        "redis://:hunter2@h?colour=red",
+        "redis://u:hunter2@:1",
+        "redis://u:x/hunter2@h",
+        "redis://u:hunter2/x@h",
+        "redis://u:x?hunter2@h",
+        "redis://u:x@hunter2@h",
+        "redis://u:1/hunter2@h?prefix=p",
+        "redis://u:hunter2",
+        "redis://h/hunter2",
+    ] {
         let shown = match RedisOptions::parse(address) {
             Ok(options) => format!("{options:?} {}", options.describe()),
             Err(error) => format!("{error} {error:?}"),

@@ -1,13 +1,43 @@
--- Writes a record if there is none; else answers what is there. Knows nothing of states.
--- KEYS: record, log, order, due.  ARGV: intent, body, due, due from, keep, log bound, log unit, events...
-local there = redis.call('GET', KEYS[1])
-if there then
-  local now = redis.call('TIME')
-  return {0, there, now[1], now[2]}
+-- Writes records if there are none; else answers what is there. Knows nothing of states.
+-- KEYS: log, order, due, head, and each record.  ARGV: ledger, log bound, log unit, how long to remember a removed one,
+-- publishing command; and of each record: intent, body, due, due from, keep, how many events, events...
+local there = redis.call('MGET', unpack(KEYS, 4))
+-- A shard that was emptied, or is another ledger's: whatever it has forgotten would be taken for new.
+local lost = not there[1] or not string.find(there[1], ARGV[1], 1, true)
+local answers, order, due, now, at = {}, {}, {}, nil, 6
+for i = 1, #KEYS - 4 do
+  local count = tonumber(ARGV[at + 5])
+  if there[i + 1] then
+    now = now or redis.call('TIME')
+    answers[i] = {0, there[i + 1], now[1], now[2]}
+  elseif lost then
+    answers[i] = redis.error_reply('LOSTHEAD the shard does not belong to this ledger')
+  else
+    local id, ms, seq, trail = stamp(KEYS[1], ARGV[2], ARGV[3], at + 6, count)
+    local value = id .. '\n' .. trail .. '\n' .. ARGV[at + 1]
+    if ARGV[at + 4] == '' then
+      redis.call('SET', KEYS[i + 4], value)
+    else
+      redis.call('SET', KEYS[i + 4], value, 'PX', ARGV[at + 4])
+    end
+    order[#order + 1] = string.format('%.0f', ms * 2048 + seq)
+    order[#order + 1] = ARGV[at]
+    if ARGV[at + 2] ~= '' then
+      if ARGV[at + 3] ~= '' then ms = tonumber(ARGV[at + 3]) end
+      due[#due + 1] = string.format('%.0f', ms + ARGV[at + 2])
+      due[#due + 1] = ARGV[at]
+    end
+    answers[i] = {1, id}
+  end
+  at = at + 6 + count
 end
-local id, ms, seq, trail = stamp(KEYS[2], ARGV, 8)
-put(KEYS[1], id, trail, ARGV[2], ARGV[5])
--- It was listed already: a record that outlived its time was dropped by the server, its entries stayed.
-local listed = redis.call('ZADD', KEYS[3], string.format('%.0f', ms * 2048 + seq), ARGV[1]) == 0
-index(KEYS[4], ARGV[1], ms, ARGV[3], ARGV[4], listed)
-return {1, id}
+if #order > 0 and redis.call('ZADD', KEYS[2], unpack(order)) * 2 < #order then
+  -- A record that outlived its time was dropped by the server, its entries stayed.
+  for i = 2, #order, 2 do
+    redis.call('ZREM', KEYS[3], order[i])
+  end
+end
+if #due > 0 then
+  redis.call('ZADD', KEYS[3], unpack(due))
+end
+return answers
