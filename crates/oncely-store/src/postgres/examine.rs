@@ -1,13 +1,10 @@
 //! Looking at a PostgreSQL ledger without making or changing it.
 
-use std::sync::Arc;
-
 use oncely_core::StoreError;
 
 use super::connect::Door;
 use super::options::PostgresOptions;
 use super::schema::{Found, SCHEMA_VERSION, look};
-use super::tls;
 use crate::check::{Check, Health};
 
 /// What is seen of the server and the ledger on it.

@@ -16,11 +16,11 @@ use super::batch::{Afterwards, Reply};
 use super::errors::{Doing, Trouble};
 use super::exec::{Entry, load_many, put_quietly};
 use super::queue::{Answer, Job};
-use super::{moving, read};
 use super::rows::{self, Half};
 use super::session::{Param, Session};
 use super::shared::Shared;
 use super::sql::COLUMNS;
+use super::{moving, read};
 use crate::codec::{pack_events, unpack_events};
 use crate::wire::Damaged;
 

@@ -11,11 +11,11 @@ use oncely_core::{Draft, Event, Gate, Import, LoggedEvent, Millis, Move, Stamp, 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::exec::{Entry, create_all};
-use super::shared::Shared;
 use super::errors::Trouble;
+use super::exec::{Entry, create_all};
 use super::rows::{self, Half};
 use super::session::{Param, Session};
+use super::shared::Shared;
 use crate::codec::pack_events;
 use crate::wire::Damaged;
 

@@ -13,8 +13,8 @@ use oncely_core::{
 use tokio_postgres::types::Type;
 use tokio_postgres::{Row, Transaction};
 
-use super::exec::Entry;
 use super::errors::{Doing, Trouble};
+use super::exec::Entry;
 use super::packed;
 use super::params::{Creates, Puts};
 use super::rows::{self, Half};
