@@ -71,6 +71,8 @@ pub enum Command {
     Check(commands::check::CheckArgs),
     /// Examine the ledger and the surroundings
     Doctor(commands::doctor::DoctorArgs),
+    /// Look at a ledger, bring its tables up to date, or move it to another place
+    Store(commands::store::StoreArgs),
     /// Measure from outside how safe a tool is to retry: 0 to 3, with evidence
     Score(commands::score::ScoreArgs),
     /// List how third-party APIs take an idempotency key

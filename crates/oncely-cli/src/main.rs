@@ -66,6 +66,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Key(args) => commands::key::run(&global, args).await,
             Command::Check(args) => commands::check::run(&global, args).await,
             Command::Doctor(args) => commands::doctor::run(&global, args).await,
+            Command::Store(args) => commands::store::run(&global, args).await,
             Command::Score(args) => commands::score::run(&global, args).await,
             Command::Providers(args) => commands::providers::run(&global, args),
             Command::Demo(args) => commands::demo::run(&global, args).await,

@@ -8,7 +8,8 @@
 //! - [`record`]: what is remembered of one intent.
 //! - [`policy`], [`limits`]: what a tool declares, and every constant.
 //! - [`machine`]: `step(record, event, now) -> Transition`: the only place with state rules.
-//! - [`store`]: the contract that every ledger keeps; [`audit`] and [`tally`]: what it writes beside records.
+//! - [`store`]: the contract that every ledger keeps; [`audit`] and [`tally`]: what it writes beside records; [`gate`]:
+//!   whether it takes writes; [`within`]: the same inside the caller's transaction.
 //!
 //! ```
 //! use oncely_core::{Fingerprint, IntentName, Key, Namespace, Scope, ToolName};
@@ -32,6 +33,7 @@
 pub mod audit;
 pub mod canonical;
 pub mod fingerprint;
+pub mod gate;
 pub mod limits;
 pub mod machine;
 pub mod name;
@@ -42,9 +44,11 @@ pub mod record;
 pub mod select;
 pub mod store;
 pub mod tally;
+pub mod within;
 
 pub use audit::{Event, EventKind, LoggedEvent};
 pub use fingerprint::{Digest, Fingerprint};
+pub use gate::{Gate, Import, Move};
 pub use name::{DownstreamKey, IntentId, IntentName, Key, KeyOrigin, NameError, Namespace, Scope, ToolName};
 pub use outcome::{Doubt, DoubtCause, Effect, Failure, Outcome, Payload};
 pub use owner::{AttemptToken, Liveness, Owner, ProcessId};
@@ -55,3 +59,4 @@ pub use store::{
     StoreFuture, Stored, Wrote,
 };
 pub use tally::{Counter, Tally};
+pub use within::Within;

@@ -13,7 +13,9 @@
 //!    for its own token before it decides anything, and must not start the effect.
 //! 5. **Time is the store's.** Stamps are taken at the write, and every read returns `now` by the same clock, which
 //!    never runs backwards and does not follow jumps of the wall clock.
-//! 6. **A call that is dropped half-way** either happened or did not; it never leaves a lock behind.
+//! 6. **A ledger that moves claims nothing** ([`Gate`]): the gate is looked at in the same atomic step as every write.
+//!    A write that is acknowledged after the gate was turned has passed the gate as it is now.
+//! 7. **A call that is dropped half-way** either happened or did not; it never leaves a lock behind.
 
 use std::fmt;
 use std::future::Future;
@@ -21,6 +23,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::audit::{Event, LoggedEvent};
+use crate::gate::{Gate, Import, Move};
 use crate::name::{IntentId, Namespace, ToolName};
 use crate::owner::{Liveness, Owner};
 use crate::record::{Draft, Millis, Record, StateName, Version};
@@ -184,6 +187,8 @@ pub enum StoreErrorKind {
     Overloaded,
     /// The address or a setting is wrong.
     BadAddress,
+    /// It is moving, has moved, or is being filled: see [`Gate`].
+    Moved,
 }
 
 /// An error of a store.
@@ -250,10 +255,8 @@ pub trait Store: Send + Sync + 'static {
     fn now(&self) -> StoreFuture<'_, Millis>;
 
     /// Since when the clock is known to have run without a gap, by itself: a machine that was off only knows the wall
-    /// clock's word for how long. The default says: always.
-    fn steady_since(&self) -> Millis {
-        Millis(0)
-    }
+    /// clock's word for how long. Moment 0 says: always.
+    fn steady_since(&self) -> Millis;
 
     /// Lists records, oldest first, from a place that an earlier page named (0 for the start).
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>>;
@@ -276,6 +279,17 @@ pub trait Store: Send + Sync + 'static {
 
     /// Writes what is pending (counters, handed-in ends) and returns when it is durable.
     fn flush(&self) -> StoreFuture<'_, ()>;
+
+    /// Whether the ledger takes writes.
+    fn gate(&self) -> StoreFuture<'_, Gate>;
+
+    /// Turns the gate if it stands as `from` says; answers how it stands now, durably. Somebody who has to know that it was
+    /// them makes `to` unlike any other. When this answers, every write
+    /// that passed the gate as it was before is there to be read.
+    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate>;
+
+    /// Takes what a move brings, while the gate stands at [`Gate::Filling`] with this very move. May be repeated.
+    fn import(&self, under: Move, import: Import) -> StoreFuture<'_, ()>;
 }
 
 impl fmt::Debug for dyn Store {

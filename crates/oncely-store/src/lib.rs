@@ -17,6 +17,7 @@
     allow(dead_code, reason = "parts that only some ledgers need")
 )]
 
+mod check;
 mod clock;
 mod codec;
 mod listing;
@@ -37,14 +38,15 @@ use std::sync::Arc;
 
 use oncely_core::{Store, StoreError, StoreErrorKind};
 
+pub use check::{Check, Health, Migrated, check, is_absent, migrate, migration_sql};
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
-pub use postgres::{PostgresOptions, PostgresStore};
+pub use postgres::{PostgresOptions, PostgresStore, PostgresWithin};
 pub use process::{liveness, liveness_across_hosts, this_process};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOptions, RedisStore};
 #[cfg(feature = "sqlite")]
-pub use sqlite::{SqliteOptions, SqliteStore};
+pub use sqlite::{SqliteOptions, SqliteStore, SqliteTransaction};
 
 /// Opens the ledger at an address: `memory:`, `sqlite:PATH[?min_free=32MiB&...]`, a bare path of a SQLite file, or
 /// `postgres://USER@HOST/DATABASE[?schema=oncely&...]`.
@@ -63,14 +65,15 @@ pub async fn open(address: &str) -> Result<Arc<dyn Store>, StoreError> {
         Some(("postgres" | "postgresql", _)) => {
             Ok(Arc::new(PostgresStore::open(PostgresOptions::parse(address)?).await?))
         }
-        // Only its beginning is repeated: the rest may hold a password.
-        Some((scheme, _)) => Err(unknown(&format!("{scheme}:…"))),
+        Some(_) => Err(unknown(address)),
         #[cfg(not(feature = "sqlite"))]
         None => Err(unknown(address)),
     }
 }
 
 fn unknown(address: &str) -> StoreError {
+    // Only its beginning is repeated: the rest may hold a password.
+    let address = scheme(address).map_or_else(|| address.to_owned(), |(scheme, _)| format!("{scheme}:…"));
     StoreError::before(
         StoreErrorKind::BadAddress,
         format!(

@@ -7,9 +7,9 @@ use std::time::Duration;
 use oncely_core::limits::{AUDIT_FOR_MS, PAGE_MAX};
 use oncely_core::machine::{Input, Write, step};
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
-    Namespace, Owner, Page, PurgeReport, Record, Replaced, StateName, Store, StoreError, StoreFuture, Stored,
-    Tally, ToolName, Version,
+    Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
+    Millis, Move, Namespace, Owner, Page, PurgeReport, Record, Replaced, StateName, Store, StoreError,
+    StoreFuture, Stored, Tally, ToolName, Version,
 };
 
 use crate::clock::{Anchor, LedgerClock, Readings};
@@ -18,6 +18,9 @@ use crate::tallies::Tallies;
 use crate::watch::{Lookout, Watchers};
 
 type Clock = Box<dyn Fn() -> Millis + Send + Sync>;
+
+/// Its name in messages.
+const ADDRESS: &str = "memory:";
 
 /// A ledger that ends with the process.
 pub struct MemoryStore {
@@ -36,6 +39,7 @@ struct Kept {
     version: u64,
     log: Vec<LoggedEvent>,
     log_seq: u64,
+    gate: Gate,
 }
 
 impl Kept {
@@ -46,13 +50,30 @@ impl Kept {
     fn put(&mut self, intent: IntentId, draft: Draft, now: Millis) -> Arc<Record> {
         self.version += 1;
         let record = Arc::new(draft.stamped(intent, Version(self.version), now));
+        self.place(&record);
+        record
+    }
+
+    fn place(&mut self, record: &Arc<Record>) {
         let next_place = &mut self.next_place;
-        let place = self.places.entry(intent).or_insert_with(|| {
+        let place = self.places.entry(record.intent).or_insert_with(|| {
             *next_place += 1;
             *next_place
         });
-        self.records.insert(*place, Arc::clone(&record));
-        record
+        self.records.insert(*place, Arc::clone(record));
+    }
+
+    /// A record or event of a move: its times are its own, version and place are ours.
+    fn take(&mut self, import: Import) {
+        for record in import.records {
+            if !self.places.contains_key(&record.intent) {
+                self.version += 1;
+                self.place(&Arc::new(Record { version: Version(self.version), ..(*record).clone() }));
+            }
+        }
+        for LoggedEvent { at, event, .. } in import.events {
+            self.write_log(vec![event], at);
+        }
     }
 
     fn remove(&mut self, intent: &IntentId) {
@@ -104,13 +125,20 @@ impl MemoryStore {
         self.lock().get(intent).map(|record| self.stored(record))
     }
 
-    fn change(&self, intent: IntentId, expected: Version, change: Change, events: Vec<Event>) -> Replaced {
+    fn change(
+        &self,
+        intent: IntentId,
+        expected: Version,
+        change: Change,
+        events: Vec<Event>,
+    ) -> Result<Replaced, StoreError> {
         let now = (self.clock)();
         let mut kept = self.lock();
         let there = kept.get(&intent);
         if there.is_none_or(|record| record.version != expected) {
-            return Replaced::Stale(there.map(|record| self.stored(record)));
+            return Ok(Replaced::Stale(there.map(|record| self.stored(record))));
         }
+        kept.gate.admits(ADDRESS, &events)?;
         let record = match change {
             Change::Put(draft) => Some(kept.put(intent, *draft, now)),
             Change::Remove => {
@@ -121,12 +149,13 @@ impl MemoryStore {
         kept.write_log(events, now);
         drop(kept);
         self.watchers.changed(&intent, record.as_ref().map(|r| r.version));
-        Replaced::Done(record.map(|record| Stored { record, now }))
+        Ok(Replaced::Done(record.map(|record| Stored { record, now })))
     }
 
-    fn expire(&self, limit: usize) -> PurgeReport {
+    fn expire(&self, limit: usize) -> Result<PurgeReport, StoreError> {
         let now = (self.clock)();
         let mut kept = self.lock();
+        kept.gate.admits_purge(ADDRESS)?;
         let due: Vec<Arc<Record>> = kept
             .records
             .values()
@@ -152,13 +181,13 @@ impl MemoryStore {
         kept.log.drain(..old);
         report.events_removed = old as u64;
         report.more |= old >= limit;
-        report
+        Ok(report)
     }
 }
 
 impl Store for MemoryStore {
     fn describe(&self) -> String {
-        "memory:".to_owned()
+        ADDRESS.to_owned()
     }
 
     fn peek(&self, intent: &IntentId) -> Option<Stored> {
@@ -170,6 +199,9 @@ impl Store for MemoryStore {
         let mut kept = self.lock();
         if let Some(there) = kept.get(&intent) {
             return ready(Created::Exists(self.stored(there)));
+        }
+        if let Err(refusal) = kept.gate.admits(ADDRESS, &events) {
+            return answer(Err(refusal));
         }
         let record = kept.put(intent, draft, now);
         kept.write_log(events, now);
@@ -187,13 +219,13 @@ impl Store for MemoryStore {
         change: Change,
         events: Vec<Event>,
     ) -> StoreFuture<'_, Replaced> {
-        ready(self.change(intent, expected, change, events))
+        answer(self.change(intent, expected, change, events))
     }
 
     fn note(&self, events: Vec<Event>) -> StoreFuture<'_, ()> {
         let now = (self.clock)();
-        self.lock().write_log(events, now);
-        ready(())
+        let mut kept = self.lock();
+        answer(kept.gate.admits(ADDRESS, &events).map(|()| kept.write_log(events, now)))
     }
 
     fn watch(&self, intent: IntentId, seen: Version) -> StoreFuture<'_, ()> {
@@ -219,6 +251,11 @@ impl Store for MemoryStore {
 
     fn now(&self) -> StoreFuture<'_, Millis> {
         ready((self.clock)())
+    }
+
+    fn steady_since(&self) -> Millis {
+        // It ends with the process, and no clock of a process has a gap.
+        Millis(0)
     }
 
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
@@ -248,7 +285,7 @@ impl Store for MemoryStore {
     }
 
     fn purge(&self, limit: usize) -> StoreFuture<'_, PurgeReport> {
-        ready(self.expire(limit))
+        answer(self.expire(limit))
     }
 
     fn tally(&self, namespace: &Namespace, tool: &ToolName, increments: &[(Counter, u64)]) {
@@ -266,6 +303,30 @@ impl Store for MemoryStore {
     }
 
     fn flush(&self) -> StoreFuture<'_, ()> {
+        ready(())
+    }
+
+    fn gate(&self) -> StoreFuture<'_, Gate> {
+        ready(self.lock().gate.clone())
+    }
+
+    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate> {
+        let gate = &mut self.lock().gate;
+        if *gate == from {
+            *gate = to;
+        }
+        ready(gate.clone())
+    }
+
+    fn import(&self, under: Move, import: Import) -> StoreFuture<'_, ()> {
+        let mut kept = self.lock();
+        if let Err(refusal) = kept.gate.admits_import(ADDRESS, &under) {
+            return answer(Err(refusal));
+        }
+        for tally in &import.tallies {
+            self.tallies.raise(tally);
+        }
+        kept.take(import);
         ready(())
     }
 }
@@ -288,5 +349,9 @@ impl Lookout for NobodyElse {
 }
 
 fn ready<'a, T: Send + 'a>(value: T) -> StoreFuture<'a, T> {
-    Box::pin(std::future::ready(Ok::<T, StoreError>(value)))
+    answer(Ok(value))
+}
+
+fn answer<'a, T: Send + 'a>(answer: Result<T, StoreError>) -> StoreFuture<'a, T> {
+    Box::pin(std::future::ready(answer))
 }

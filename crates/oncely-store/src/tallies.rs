@@ -33,6 +33,15 @@ impl Tallies {
         first
     }
 
+    /// Raises a counter to a total, where it is lower.
+    pub(crate) fn raise(&self, to: &Tally) {
+        let mut by_namespace = self.lock();
+        let tools = by_namespace.entry(to.namespace.clone()).or_default();
+        if let Some(total) = tools.entry(to.tool.clone()).or_default().get_mut(to.counter as usize) {
+            *total = to.count.max(*total);
+        }
+    }
+
     /// Puts back what could not be written.
     pub(crate) fn put_back(&self, tallies: Vec<Tally>) {
         for Tally { namespace, tool, counter, count } in tallies {

@@ -7,6 +7,7 @@
 
 mod fields;
 mod logs;
+mod moving;
 mod reading;
 mod sample;
 mod scanning;
@@ -190,6 +191,16 @@ cases! {
         what_was_acknowledged_survives_a_reopen,
         time_goes_on_after_a_reopen,
     }
+    moving {
+        a_closing_ledger_lets_attempts_end_and_none_begin,
+        a_closed_ledger_is_read_and_never_written,
+        of_many_turns_of_the_gate_one_wins,
+        no_claim_slips_past_a_gate_that_closes,
+        what_is_imported_keeps_its_times_and_order,
+        an_imported_record_lives_on_like_any_other,
+        only_the_move_that_fills_a_ledger_may_import,
+        the_gate_survives_a_reopen,
+    }
 }
 
 /// Tries one promise on one ledger; says what was seen if it is broken.
@@ -272,6 +283,14 @@ macro_rules! conformance_suite {
             this_process_is_alive_and_no_other_is_taken_for_it
             what_was_acknowledged_survives_a_reopen
             time_goes_on_after_a_reopen
+            a_closing_ledger_lets_attempts_end_and_none_begin
+            a_closed_ledger_is_read_and_never_written
+            of_many_turns_of_the_gate_one_wins
+            no_claim_slips_past_a_gate_that_closes
+            what_is_imported_keeps_its_times_and_order
+            an_imported_record_lives_on_like_any_other
+            only_the_move_that_fills_a_ledger_may_import
+            the_gate_survives_a_reopen
         }
     };
     (@tests $make:expr; $($name:ident)+) => {

@@ -10,14 +10,17 @@ use std::time::{Duration, Instant};
 
 use oncely_core::machine::{self, Input, Write};
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
-    Namespace, Owner, Page, PurgeReport, Record, Replaced, StateName, Store, StoreError, StoreFuture, Stored,
-    Tally, ToolName, Version,
+    Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
+    Millis, Move, Namespace, Owner, Page, PurgeReport, Record, Replaced, StateName, Store, StoreError,
+    StoreFuture, Stored, Tally, ToolName, Version,
 };
 use tokio::sync::Notify;
 
 /// How long a watch lasts without a change.
 const WATCH_FOR: Duration = Duration::from_millis(500);
+
+/// Its name in messages.
+const ADDRESS: &str = "reference:";
 
 /// A ledger in memory. See the module's documentation.
 #[derive(Clone)]
@@ -38,6 +41,7 @@ struct Ledger {
     records: BTreeMap<IntentId, Entry>,
     log: Vec<LoggedEvent>,
     tallies: BTreeMap<(Namespace, ToolName, Counter), u64>,
+    gate: Gate,
 }
 
 struct Entry {
@@ -73,11 +77,12 @@ impl Reference {
         Stored { record: Arc::clone(&entry.record), now: self.clock() }
     }
 
-    fn create_now(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> Created {
+    fn create_now(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> Result<Created, StoreError> {
         let mut ledger = self.lock();
         if let Some(entry) = ledger.records.get(&intent) {
-            return Created::Exists(self.stored(entry));
+            return Ok(Created::Exists(self.stored(entry)));
         }
+        ledger.gate.admits(ADDRESS, &events)?;
         let now = self.clock();
         ledger.counter += 1;
         let version = Version(ledger.counter);
@@ -85,7 +90,7 @@ impl Reference {
         let stored = self.stored(&entry);
         ledger.records.insert(intent, entry);
         ledger.append(events, now);
-        Created::New(stored)
+        Ok(Created::New(stored))
     }
 
     fn replace_now(
@@ -94,16 +99,17 @@ impl Reference {
         expected: Version,
         change: Change,
         events: Vec<Event>,
-    ) -> Replaced {
+    ) -> Result<Replaced, StoreError> {
         let mut ledger = self.lock();
         let found = ledger.records.get(&intent).map(|entry| (entry.place, self.stored(entry)));
         let place = match found {
             Some((place, stored)) if stored.record.version == expected => place,
-            other => return Replaced::Stale(other.map(|(_, stored)| stored)),
+            other => return Ok(Replaced::Stale(other.map(|(_, stored)| stored))),
         };
+        ledger.gate.admits(ADDRESS, &events)?;
         let now = self.clock();
         ledger.append(events, now);
-        match change {
+        Ok(match change {
             Change::Remove => {
                 ledger.records.remove(&intent);
                 Replaced::Done(None)
@@ -116,10 +122,11 @@ impl Reference {
                 ledger.records.insert(intent, entry);
                 Replaced::Done(Some(stored))
             }
-        }
+        })
     }
 
-    fn purge_now(&self, limit: usize) -> PurgeReport {
+    fn purge_now(&self, limit: usize) -> Result<PurgeReport, StoreError> {
+        self.lock().gate.admits_purge(ADDRESS)?;
         let records: Vec<Arc<Record>> = self.lock().records.values().map(|e| Arc::clone(&e.record)).collect();
         let mut report = PurgeReport::default();
         let mut done = 0;
@@ -135,12 +142,12 @@ impl Reference {
                 break;
             }
             // A record that was changed meanwhile is simply not due any more.
-            if let Replaced::Done(_) = self.replace_now(record.intent, record.version, change, step.events) {
+            if let Replaced::Done(_) = self.replace_now(record.intent, record.version, change, step.events)? {
                 *counter += 1;
                 done += 1;
             }
         }
-        report
+        Ok(report)
     }
 }
 
@@ -149,6 +156,24 @@ impl Ledger {
         for event in events {
             let seq = self.log.len() as u64 + 1;
             self.log.push(LoggedEvent { seq, at, event });
+        }
+    }
+
+    fn take(&mut self, import: Import) {
+        for record in import.records {
+            if !self.records.contains_key(&record.intent) {
+                self.counter += 1;
+                let version = Version(self.counter);
+                let record = Arc::new(Record { version, ..(*record).clone() });
+                self.records.insert(record.intent, Entry { place: version.0, record });
+            }
+        }
+        for LoggedEvent { at, event, .. } in import.events {
+            self.append(vec![event], at);
+        }
+        for Tally { namespace, tool, counter, count } in import.tallies {
+            let total = self.tallies.entry((namespace, tool, counter)).or_default();
+            *total = count.max(*total);
         }
     }
 
@@ -174,7 +199,7 @@ fn done<'a, T: Send + 'a>(value: T) -> StoreFuture<'a, T> {
 
 impl Store for Reference {
     fn describe(&self) -> String {
-        "reference:".to_owned()
+        ADDRESS.to_owned()
     }
 
     fn peek(&self, intent: &IntentId) -> Option<Stored> {
@@ -184,7 +209,7 @@ impl Store for Reference {
     }
 
     fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
-        done(self.create_now(intent, draft, events))
+        Box::pin(ready(self.create_now(intent, draft, events)))
     }
 
     fn load(&self, intent: IntentId) -> StoreFuture<'_, Option<Stored>> {
@@ -201,14 +226,13 @@ impl Store for Reference {
     ) -> StoreFuture<'_, Replaced> {
         let answer = self.replace_now(intent, expected, change, events);
         self.shared.changed.notify_waiters();
-        done(answer)
+        Box::pin(ready(answer))
     }
 
     fn note(&self, events: Vec<Event>) -> StoreFuture<'_, ()> {
         let mut ledger = self.lock();
         let now = self.clock();
-        ledger.append(events, now);
-        done(())
+        Box::pin(ready(ledger.gate.admits(ADDRESS, &events).map(|()| ledger.append(events, now))))
     }
 
     fn watch(&self, intent: IntentId, seen: Version) -> StoreFuture<'_, ()> {
@@ -237,6 +261,10 @@ impl Store for Reference {
         done(self.clock())
     }
 
+    fn steady_since(&self) -> Millis {
+        Millis(0)
+    }
+
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
         let ledger = self.lock();
         let mut found: Vec<(u64, Stored)> = ledger
@@ -261,7 +289,7 @@ impl Store for Reference {
     fn purge(&self, limit: usize) -> StoreFuture<'_, PurgeReport> {
         let report = self.purge_now(limit);
         self.shared.changed.notify_waiters();
-        done(report)
+        Box::pin(ready(report))
     }
 
     fn tally(&self, namespace: &Namespace, tool: &ToolName, increments: &[(Counter, u64)]) {
@@ -291,5 +319,23 @@ impl Store for Reference {
 
     fn flush(&self) -> StoreFuture<'_, ()> {
         done(())
+    }
+
+    fn gate(&self) -> StoreFuture<'_, Gate> {
+        done(self.lock().gate.clone())
+    }
+
+    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate> {
+        let gate = &mut self.lock().gate;
+        if *gate == from {
+            *gate = to;
+        }
+        done(gate.clone())
+    }
+
+    fn import(&self, under: Move, import: Import) -> StoreFuture<'_, ()> {
+        let mut ledger = self.lock();
+        let admitted = ledger.gate.admits_import(ADDRESS, &under);
+        Box::pin(ready(admitted.map(|()| ledger.take(import))))
     }
 }

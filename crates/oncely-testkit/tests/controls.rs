@@ -7,9 +7,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
-    Namespace, Owner, Page, PurgeReport, Record, Replaced, Retention, Stamp, State, StateName, Store,
-    StoreFuture, Stored, Tally, ToolName, Version,
+    Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
+    Millis, Move, Namespace, Owner, Page, PurgeReport, Record, Replaced, Retention, Stamp, State, StateName,
+    Store, StoreError, StoreFuture, Stored, Tally, ToolName, Version,
 };
 use oncely_testkit::conformance::{CASES, Ledger, verdict};
 use oncely_testkit::reference::Reference;
@@ -32,6 +32,8 @@ enum Fault {
     NeverNotices,
     TakesAnybodyForAlive,
     CountsTwice,
+    ClaimsPastTheGate,
+    StampsWhatIsBrought,
 }
 
 struct Faulty {
@@ -88,21 +90,21 @@ impl Faulty {
         expected: Version,
         change: Change,
         events: Vec<Event>,
-    ) -> Replaced {
+    ) -> Result<Replaced, StoreError> {
         let expected = Version(expected.0 + self.base_of(&intent));
         let change = match change {
             Change::Put(draft) => Change::Put(Box::new(self.spoiled(*draft))),
             Change::Remove => Change::Remove,
         };
         let events = if self.has(Fault::LosesEvents) { Vec::new() } else { events };
-        let answer = self.inner.replace(intent, expected, change.clone(), events.clone()).await.unwrap();
-        match answer {
+        let answer = self.inner.replace(intent, expected, change.clone(), events.clone()).await?;
+        Ok(match answer {
             Replaced::Stale(Some(current)) if self.has(Fault::IgnoresTheVersion) => {
-                self.inner.replace(intent, current.record.version, change, events).await.unwrap()
+                self.inner.replace(intent, current.record.version, change, events).await?
             }
             Replaced::Done(stored) => Replaced::Done(stored.map(|s| self.shown(s))),
             Replaced::Stale(stored) => Replaced::Stale(stored.map(|s| self.shown(s))),
-        }
+        })
     }
 }
 
@@ -122,6 +124,13 @@ impl Store for Faulty {
 
     fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
         Box::pin(async move {
+            let gate = self.inner.gate().await?;
+            if self.has(Fault::ClaimsPastTheGate) && gate != Gate::Open {
+                self.inner.turn_gate(gate.clone(), Gate::Open).await?;
+                let created = self.inner.create(intent, draft, events).await;
+                self.inner.turn_gate(Gate::Open, gate).await?;
+                return created;
+            }
             match self.inner.create(intent, self.spoiled(draft), events.clone()).await? {
                 Created::New(stored) => {
                     if self.has(Fault::RestartsVersions) {
@@ -156,8 +165,7 @@ impl Store for Faulty {
         change: Change,
         events: Vec<Event>,
     ) -> StoreFuture<'_, Replaced> {
-        let mut request =
-            Box::pin(async move { Ok(self.replace_now(intent, expected, change, events).await) });
+        let mut request = Box::pin(async move { self.replace_now(intent, expected, change, events).await });
         if self.has(Fault::WaitsForThePoll) {
             return request;
         }
@@ -191,6 +199,10 @@ impl Store for Faulty {
     fn now(&self) -> StoreFuture<'_, Millis> {
         let back = self.questions.fetch_add(u64::from(self.has(Fault::ClockRunsBack)), Ordering::SeqCst);
         Box::pin(async move { Ok(Millis(self.inner.now().await?.0 - back * 10)) })
+    }
+
+    fn steady_since(&self) -> Millis {
+        self.inner.steady_since()
     }
 
     fn scan(&self, mut filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
@@ -242,6 +254,24 @@ impl Store for Faulty {
     fn flush(&self) -> StoreFuture<'_, ()> {
         self.inner.flush()
     }
+
+    fn gate(&self) -> StoreFuture<'_, Gate> {
+        self.inner.gate()
+    }
+
+    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate> {
+        self.inner.turn_gate(from, to)
+    }
+
+    fn import(&self, under: Move, mut import: Import) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let now = self.inner.now().await?;
+            if self.has(Fault::StampsWhatIsBrought) {
+                import.events.iter_mut().for_each(|logged| logged.at = now);
+            }
+            self.inner.import(under, import).await
+        })
+    }
 }
 
 fn broken_by(fault: Fault) -> Vec<&'static str> {
@@ -274,6 +304,10 @@ fn every_fault_is_caught_by_the_promise_that_it_breaks() {
         (Fault::NeverNotices, "a_watch_returns_after_a_change_by_another_handle"),
         (Fault::TakesAnybodyForAlive, "this_process_is_alive_and_no_other_is_taken_for_it"),
         (Fault::CountsTwice, "counters_add_up"),
+        (Fault::ClaimsPastTheGate, "a_closing_ledger_lets_attempts_end_and_none_begin"),
+        (Fault::ClaimsPastTheGate, "a_closed_ledger_is_read_and_never_written"),
+        (Fault::ClaimsPastTheGate, "no_claim_slips_past_a_gate_that_closes"),
+        (Fault::StampsWhatIsBrought, "what_is_imported_keeps_its_times_and_order"),
     ] {
         let seen = verdict(promise, || async move { Ledger::volatile(Faulty::new(fault)) });
         assert!(seen.is_err(), "{fault:?} is not caught by {promise:?}");

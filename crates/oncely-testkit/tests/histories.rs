@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
-    Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError, StoreErrorKind, StoreFuture,
-    Stored, Tally, ToolName, Version,
+    Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
+    Millis, Move, Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError,
+    StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version,
 };
 use oncely_testkit::histories::{Plan, record};
 use oncely_testkit::reference::Reference;
@@ -127,6 +127,10 @@ impl Store for Faulty {
         self.inner.now()
     }
 
+    fn steady_since(&self) -> Millis {
+        self.inner.steady_since()
+    }
+
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
         self.inner.scan(filter, from, limit)
     }
@@ -153,6 +157,18 @@ impl Store for Faulty {
 
     fn flush(&self) -> StoreFuture<'_, ()> {
         self.inner.flush()
+    }
+
+    fn gate(&self) -> StoreFuture<'_, Gate> {
+        self.inner.gate()
+    }
+
+    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate> {
+        self.inner.turn_gate(from, to)
+    }
+
+    fn import(&self, under: Move, import: Import) -> StoreFuture<'_, ()> {
+        self.inner.import(under, import)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use oncely_core::machine::{Because, Decision, Execute, Input, Transition, Write, step};
 use oncely_core::{
     AttemptToken, Change, Counter, Doubt, DoubtCause, DownstreamKey, Event, EventKind, IntentId, IntentName,
-    Millis, Outcome, Record, Replaced, State, StoreError, Stored,
+    Millis, Outcome, Record, Replaced, State, StoreError, StoreErrorKind, Stored,
 };
 
 use crate::answer::Unrecorded;
@@ -166,7 +166,7 @@ impl Drop for Attempt {
 
 fn stopped() -> StoreError {
     StoreError::ambiguous(
-        oncely_core::StoreErrorKind::Unavailable,
+        StoreErrorKind::Unavailable,
         "the runtime was stopped before the end of the attempt was recorded",
     )
 }
@@ -214,6 +214,9 @@ impl Oncely {
                 Ok((decision, there)) => return self.unrecorded(intent, decision, there).await,
                 Err(error) => error,
             };
+            if error.kind == StoreErrorKind::Moved {
+                return Some(Unrecorded::StoreFailed(error));
+            }
             if tokio::time::Instant::now() >= patience {
                 self.complete_in_background(intent, input, pause, held);
                 return Some(Unrecorded::StoreFailed(error));
@@ -234,7 +237,11 @@ impl Oncely {
         let oncely = self.clone();
         tokio::spawn(async move {
             let _held = held;
-            while oncely.settle(intent, None, |_| input.clone()).await.is_err() {
+            while let Err(error) = oncely.settle(intent, None, |_| input.clone()).await {
+                if error.kind == StoreErrorKind::Moved {
+                    // It stays so: nobody will ever take this end here.
+                    return;
+                }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(RETRY_LAST);
             }
@@ -249,7 +256,10 @@ impl Oncely {
         let oncely = self.clone();
         runtime.spawn(async move {
             let mut pause = RETRY_FIRST;
-            while oncely.disown(intent, token, &outcome).await.is_err() {
+            while let Err(error) = oncely.disown(intent, token, &outcome).await {
+                if error.kind == StoreErrorKind::Moved {
+                    return;
+                }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(RETRY_LAST);
             }

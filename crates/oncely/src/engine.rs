@@ -173,6 +173,7 @@ impl Oncely {
                     break Begun::Run(attempt);
                 }
                 Performed::Answered(answer) => {
+                    self.check_final(&answer).await?;
                     counts.push((counter_of(&answer), 1));
                     break Begun::Answered(answer);
                 }

@@ -37,6 +37,8 @@
 //! - [`RemoteClaim`] (`remote`): an attempt that somebody outside of this process makes, known by a lease alone.
 //! - [`Observer`] (`observe`): hears what an engine does, for metrics.
 //! - [`outcome`]: how an effect says how it went.
+//! - [`within`]: one transaction with the caller's own data.
+//! - [`transfer`]: moves a ledger to another place, without any key being claimed in both.
 //! - [`redact`]: what is taken out of results before they are stored.
 //! - [`policy_file`]: what tools declare, read from `oncely.toml`.
 //! - `tower`, with the feature of that name: the HTTP layer.
@@ -60,6 +62,8 @@ mod remote;
 mod run;
 #[cfg(feature = "tower")]
 pub mod tower;
+pub mod transfer;
+pub mod within;
 
 pub use answer::{Answer, Execution, Forecast, InProgress, Replay, Unrecorded, Unresolved};
 pub use attempt::{Attempt, AttemptInfo};

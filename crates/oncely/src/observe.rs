@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
-    Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreErrorKind, StoreFuture, Stored,
-    Tally, ToolName, Version,
+    Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
+    Millis, Move, Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreErrorKind,
+    StoreFuture, Stored, Tally, ToolName, Version,
 };
 use tokio::time::Instant;
 
@@ -228,5 +228,17 @@ impl Store for Heard {
 
     fn flush(&self) -> StoreFuture<'_, ()> {
         self.store.flush()
+    }
+
+    fn gate(&self) -> StoreFuture<'_, Gate> {
+        self.store.gate()
+    }
+
+    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate> {
+        self.store.turn_gate(from, to)
+    }
+
+    fn import(&self, under: Move, import: Import) -> StoreFuture<'_, ()> {
+        self.store.import(under, import)
     }
 }

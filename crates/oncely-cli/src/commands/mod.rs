@@ -18,4 +18,5 @@ pub(crate) mod score;
 pub(crate) mod serve;
 pub(crate) mod show;
 pub(crate) mod stats;
+pub(crate) mod store;
 mod view;

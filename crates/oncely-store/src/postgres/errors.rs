@@ -1,9 +1,12 @@
 //! From the errors of the server and of the way to it to the store's own kinds, with words that say what to do.
 
-use oncely_core::{StoreError, StoreErrorKind, Wrote};
+use oncely_core::{Gate, Millis, Move, StoreError, StoreErrorKind, Wrote};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::wire::Damaged;
+
+/// What the triggers of the gate raise.
+const REFUSED_BY_GATE: &str = "ON001";
 
 /// What can go wrong with a request.
 #[derive(Debug)]
@@ -106,6 +109,7 @@ impl Trouble {
         };
         let (kind, what) = match self {
             Self::Store(error) => return error.clone(),
+            Self::Server(said) if said.code().code() == REFUSED_BY_GATE => return refusal(said, address),
             Self::Damaged(Damaged(what)) => (StoreErrorKind::Corrupt, (*what).to_owned()),
             Self::Lost(why) | Self::Silent(why) | Self::Unsent(why) => {
                 (StoreErrorKind::Unavailable, why.clone())
@@ -127,6 +131,19 @@ impl Trouble {
         };
         StoreError { kind, message: format!("the ledger {address}: {what}; {written}; {next}"), wrote }
     }
+}
+
+/// What the triggers of the gate say: the message is the other end of the move, the detail says how the gate stands.
+fn refusal(said: &DbError, address: &str) -> StoreError {
+    let other = said.message().to_owned();
+    let of = Move { id: [0; 16], run: 0, other, shift_ms: 0, steady_since: Millis(0) };
+    let gate = match said.detail() {
+        Some("1") => Gate::Closing(of),
+        Some("2") => Gate::Closed(of),
+        Some("3") => Gate::Filling(of),
+        _ => Gate::Open,
+    };
+    gate.refusal(address)
 }
 
 /// Whether what failed would have changed something.

@@ -16,11 +16,11 @@ use super::batch::{Afterwards, Reply};
 use super::errors::{Doing, Trouble};
 use super::exec::{Entry, load_many, put_quietly};
 use super::queue::{Answer, Job};
-use super::read;
 use super::rows::{self, Half};
 use super::session::{Param, Session};
 use super::shared::Shared;
 use super::sql::COLUMNS;
+use super::{moving, read};
 use crate::codec::{pack_events, unpack_events};
 use crate::wire::Damaged;
 
@@ -34,7 +34,7 @@ const HEADS_PER_MESSAGE: usize = 200;
 /// Runs a job and answers its caller.
 pub(crate) async fn run(shared: &Shared, session: &mut Session, job: Job, reply: Reply) -> Afterwards {
     let doing = match &job {
-        Job::Scan { .. } | Job::Log(_) | Job::Tallies | Job::Census | Job::Now => Doing::Reading,
+        Job::Scan { .. } | Job::Log(_) | Job::Tallies | Job::Census | Job::Now | Job::Gate => Doing::Reading,
         _ => Doing::Writing,
     };
     let answered = perform(shared, session, job).await;
@@ -61,6 +61,11 @@ async fn perform(shared: &Shared, session: &mut Session, job: Job) -> Result<Ans
         Job::Now => now(shared, session).await.map(Answer::Now),
         Job::Look { intents } => look(session, &intents).await.map(Answer::Versions),
         Job::Tell { heads } => tell(shared, session, &heads).await.map(|()| Answer::Done),
+        Job::Gate => moving::gate(session).await.map(Answer::Gate),
+        Job::TurnGate { from, to } => moving::turn(session, &from, to).await.map(Answer::Gate),
+        Job::Import { under, import } => {
+            moving::import(shared, session, &under, import).await.map(|()| Answer::Done)
+        }
         Job::Say(text) => say(shared, session, &text).await.map(|()| Answer::Done),
     }
 }
@@ -165,6 +170,8 @@ INSERT INTO {schema}.audit (seq, at, events) SELECT c.seq, c.now, $2 FROM c RETU
 /// so that several may purge at once, and one that is killed leaves nothing behind.
 async fn purge(shared: &Shared, session: &mut Session, limit: usize) -> Result<PurgeReport, Trouble> {
     let schema = session.statements().schema.clone();
+    // Where nothing is due the triggers would not be asked.
+    moving::gate(session).await?.admits_purge(&shared.address)?;
     let now = now(shared, session).await?;
     let (until, most) = (i64::try_from(now.0).unwrap_or(i64::MAX), i64::try_from(limit).unwrap_or(i64::MAX));
     let sql = format!(

@@ -1,17 +1,20 @@
 //! The PostgreSQL ledger: many machines, one service, and an engine that is already run by people who know it.
 //!
-//! - [`options`], [`tls`], [`connect`], [`settings`], [`schema`]: opening, and refusing what is not safe.
+//! - [`options`], [`tls`], [`connect`], [`settings`], [`schema`], [`examine`]: opening, and refusing what is not safe.
 //! - [`queue`], [`tickets`], [`pool`], [`shared`]: requests wait together and leave together.
 //! - [`session`], [`sql`], [`params`], [`rows`], [`batch`], [`exec`]: one statement for many requests. [`jobs`], [`read`]: the rest.
-//! - [`waiters`], [`listen`]: how waiting callers learn of what others do.
+//! - [`waiters`], [`listen`]: how waiting callers learn of what others do. [`moving`]: how it moves.
+//! - [`within`]: one transaction with the caller's own data.
 
 mod batch;
 mod connect;
 mod errors;
+mod examine;
 mod exec;
 mod jobs;
 pub mod limits;
 mod listen;
+mod moving;
 mod options;
 mod params;
 mod pool;
@@ -26,20 +29,23 @@ mod sql;
 mod tickets;
 mod tls;
 mod waiters;
+mod within;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
-    Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError, StoreErrorKind, StoreFuture,
-    Stored, Tally, ToolName, Version,
+    Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
+    Millis, Move, Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError,
+    StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version,
 };
 use tokio::sync::oneshot;
 
+pub(crate) use examine::{check, is_absent};
 pub use options::{Durability, PostgresOptions, Prepared, Tls};
 pub use schema::{Migrated, migrate, migration_sql};
+pub use within::PostgresWithin;
 
 use crate::codec::pack_events;
 use crate::process;
@@ -271,6 +277,18 @@ impl Store for PostgresStore {
             })
         })
     }
+
+    fn gate(&self) -> StoreFuture<'_, Gate> {
+        self.ask(Request::Job(Job::Gate), the_gate)
+    }
+
+    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate> {
+        self.ask(Request::Job(Job::TurnGate { from, to }), the_gate)
+    }
+
+    fn import(&self, under: Move, import: Import) -> StoreFuture<'_, ()> {
+        self.ask(Request::Job(Job::Import { under, import }), done)
+    }
 }
 
 /// Packs the events of one request.
@@ -282,6 +300,13 @@ fn packed(events: &[Event]) -> Result<Option<Vec<u8>>, StoreError> {
         return Err(StoreError::before(StoreErrorKind::Overloaded, message));
     }
     Ok(if events.is_empty() { None } else { Some(pack_events(events)) })
+}
+
+fn the_gate(answer: Answer) -> Option<Gate> {
+    match answer {
+        Answer::Gate(gate) => Some(gate),
+        _ => None,
+    }
 }
 
 fn done(answer: Answer) -> Option<()> {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oncely_core::{
-    Created, Draft, Event, Filter, IntentId, LogQuery, LoggedEvent, Millis, Page, PurgeReport, Replaced,
-    StateName, StoreError, StoreErrorKind, Stored, Tally, Version,
+    Created, Draft, Event, Filter, Gate, Import, IntentId, LogQuery, LoggedEvent, Millis, Move, Page,
+    PurgeReport, Replaced, StateName, StoreError, StoreErrorKind, Stored, Tally, Version,
 };
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -57,6 +57,16 @@ pub(crate) enum Job {
     },
     /// Tells every listener a text.
     Say(String),
+    Gate,
+    TurnGate {
+        from: Gate,
+        to: Gate,
+    },
+    /// What a move brings.
+    Import {
+        under: Move,
+        import: Import,
+    },
 }
 
 /// What a caller is answered.
@@ -71,6 +81,7 @@ pub(crate) enum Answer {
     Census(Vec<(StateName, u64)>),
     Now(Millis),
     Versions(HashMap<IntentId, Version>),
+    Gate(Gate),
     Done,
 }
 

@@ -36,9 +36,10 @@ struct Step {
 /// The filler rows make the file of `record` large enough that no plan prefers to read all of it, also when it was
 /// planned while the table was empty and is used until the next ANALYZE; `vacuum_truncate` keeps it so, and spares the
 /// exclusive lock of a truncation.
-const STEPS: [Step; 1] = [Step {
-    oldest: 1,
-    sql: r#"
+const STEPS: [Step; 2] = [
+    Step {
+        oldest: 1,
+        sql: r#"
 CREATE SEQUENCE {schema}.commit_seq;
 CREATE TABLE {schema}.record (
   head uuid NOT NULL CONSTRAINT record_pkey PRIMARY KEY,
@@ -95,7 +96,48 @@ CREATE UNLOGGED TABLE {schema}.waiting (
   until bigint NOT NULL
 ) WITH (fillfactor = 50);
 "#,
-}];
+    },
+    // The gate: see `moving`. Its triggers are asked only while it is not open.
+    Step {
+        oldest: 1,
+        sql: r#"
+CREATE TABLE {schema}.gate (
+  one boolean NOT NULL DEFAULT true CONSTRAINT gate_pkey PRIMARY KEY CHECK (one),
+  phase smallint NOT NULL,
+  id bytea NOT NULL,
+  run bigint NOT NULL,
+  other text NOT NULL,
+  shift_ms bigint NOT NULL,
+  steady_since bigint NOT NULL
+);
+CREATE FUNCTION {schema}.gate() RETURNS trigger LANGUAGE plpgsql AS $gate$
+DECLARE
+  g {schema}.gate%ROWTYPE;
+BEGIN
+  SELECT * INTO g FROM {schema}.gate;
+  IF g.phase = 1 AND (TG_TABLE_NAME = 'audit' OR TG_OP = 'DELETE') THEN
+    RETURN coalesce(NEW, OLD);
+  END IF;
+  -- An attempt that begins is a row that is new, or one that is running from now on and has an event that tells of it.
+  IF g.phase = 1 AND TG_OP = 'UPDATE' THEN
+    IF NEW.state <> 1 OR NEW.trail = OLD.trail THEN
+      RETURN NEW;
+    END IF;
+  END IF;
+  IF g.phase = 3 AND current_setting('oncely.run', true) = g.run::text THEN
+    RETURN coalesce(NEW, OLD);
+  END IF;
+  RAISE EXCEPTION USING ERRCODE = 'ON001', MESSAGE = coalesce(g.other, ''), DETAIL = coalesce(g.phase, 0)::text;
+END
+$gate$;
+CREATE TRIGGER gate BEFORE INSERT OR UPDATE OR DELETE ON {schema}.record
+  FOR EACH ROW EXECUTE FUNCTION {schema}.gate();
+CREATE TRIGGER gate BEFORE INSERT OR DELETE ON {schema}.audit FOR EACH ROW EXECUTE FUNCTION {schema}.gate();
+ALTER TABLE {schema}.record DISABLE TRIGGER gate;
+ALTER TABLE {schema}.audit DISABLE TRIGGER gate;
+"#,
+    },
+];
 
 const MAKE_SCHEMA: &str = "CREATE SCHEMA {schema};
 ";

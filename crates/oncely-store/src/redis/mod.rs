@@ -50,11 +50,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use oncely_core::gate::cannot_move;
 use oncely_core::name::hex;
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
-    Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError, StoreErrorKind, StoreFuture,
-    Stored, Tally, ToolName, Version,
+    Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
+    Millis, Move, Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError,
+    StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version,
 };
 use tokio::runtime::Handle;
 
@@ -339,6 +340,19 @@ impl Store for RedisStore {
             let _ = before.await;
             self.shared.write_tallies().await
         })
+    }
+
+    /// Not yet: its shards would have to be closed one by one.
+    fn gate(&self) -> StoreFuture<'_, Gate> {
+        ready(Ok(Gate::Open))
+    }
+
+    fn turn_gate(&self, _: Gate, _: Gate) -> StoreFuture<'_, Gate> {
+        ready(Err(cannot_move(&self.shared.describe)))
+    }
+
+    fn import(&self, _: Move, _: Import) -> StoreFuture<'_, ()> {
+        ready(Err(cannot_move(&self.shared.describe)))
     }
 }
 

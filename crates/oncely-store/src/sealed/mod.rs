@@ -21,6 +21,7 @@
 
 mod keys;
 mod store;
+mod within;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +32,7 @@ use oncely_core::limits::PAGE_MAX;
 use oncely_core::{Body, Filter, IntentId, Payload, State, Store, StoreError, StoreErrorKind};
 
 pub use self::keys::{Keys, KeysError};
+pub use self::within::SealedWithin;
 
 /// What sealed bytes start with. No JSON, no text and no other form that a door stores starts like this.
 const MARK: &[u8; 8] = b"\xffoncely\x01";

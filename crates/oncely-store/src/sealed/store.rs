@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
-    Namespace, Owner, Page, Payload, PurgeReport, Replaced, State, StateName, Store, StoreError, StoreFuture,
-    Stored, Tally, ToolName, Version,
+    Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
+    Millis, Move, Namespace, Owner, Page, Payload, PurgeReport, Replaced, State, StateName, Store,
+    StoreError, StoreFuture, Stored, Tally, ToolName, Version,
 };
 
 use super::{MARK, Sealed};
 
 impl Sealed {
-    fn opened(&self, stored: Stored) -> Result<Stored, StoreError> {
+    pub(super) fn opened(&self, stored: Stored) -> Result<Stored, StoreError> {
         // What is not sealed is shared as it is: a replay from memory copies nothing.
         if !kept(&stored.record.body.state).is_some_and(|bytes| bytes.starts_with(MARK)) {
             return Ok(stored);
@@ -25,7 +25,7 @@ impl Sealed {
         Ok(Stored { record: Arc::new(record), now: stored.now })
     }
 
-    fn opened_if_any(&self, stored: Option<Stored>) -> Result<Option<Stored>, StoreError> {
+    pub(super) fn opened_if_any(&self, stored: Option<Stored>) -> Result<Option<Stored>, StoreError> {
         stored.map(|stored| self.opened(stored)).transpose()
     }
 }
@@ -156,5 +156,18 @@ impl Store for Sealed {
 
     fn flush(&self) -> StoreFuture<'_, ()> {
         self.store.flush()
+    }
+
+    fn gate(&self) -> StoreFuture<'_, Gate> {
+        self.store.gate()
+    }
+
+    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate> {
+        self.store.turn_gate(from, to)
+    }
+
+    /// What is sealed is taken as it is: it stays bound to its record.
+    fn import(&self, under: Move, import: Import) -> StoreFuture<'_, ()> {
+        self.store.import(under, import)
     }
 }

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use oncely_core::limits::AUDIT_FOR_MS;
 use oncely_core::machine::{Input, Write, step};
 use oncely_core::{
-    Change, Created, Draft, Event, EventKind, IntentId, Millis, PurgeReport, Record, Replaced, State,
-    StoreError, Stored, Tally, Version,
+    Change, Created, Draft, Event, EventKind, Gate, Import, IntentId, Millis, Move, PurgeReport, Record,
+    Replaced, State, StoreError, Stored, Tally, Version,
 };
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
 use super::errors::Trouble;
+use super::gate;
 use super::rows::{self, DUE_FIRST, Slot, Tools, select_records};
 use crate::codec::{count_events, extend_trail, pack_events, pack_trail, unpack_trail};
 
@@ -42,6 +43,15 @@ pub(crate) enum Request {
     Purge {
         limit: usize,
     },
+    TurnGate {
+        from: Gate,
+        to: Gate,
+    },
+    /// What a move brings.
+    Import {
+        under: Move,
+        import: Import,
+    },
     /// Write the counters, whether or not it is time.
     Flush,
     /// Counters have come in: see to it that they are written in time.
@@ -53,6 +63,7 @@ pub(crate) enum Answer {
     Created(Created),
     Replaced(Replaced),
     Purged(PurgeReport),
+    Gate(Gate),
     Done,
 }
 
@@ -74,6 +85,18 @@ impl Request {
             _ => false,
         }
     }
+
+    /// Whether the gate lets this in; else the refusal.
+    fn passes(&self, gate: &Gate, ledger: &str) -> Result<(), StoreError> {
+        match self {
+            Self::Create { events, .. } | Self::Replace { events, .. } | Self::Note { events } => {
+                gate.admits(ledger, events)
+            }
+            Self::Purge { .. } => gate.admits_purge(ledger),
+            Self::Import { under, .. } => gate.admits_import(ledger, under),
+            Self::TurnGate { .. } | Self::Flush | Self::Wake => Ok(()),
+        }
+    }
 }
 
 /// A record that a batch changed, and what it is now.
@@ -84,10 +107,13 @@ pub(crate) struct Changed {
 
 /// One open transaction.
 pub(crate) struct Batch<'a> {
-    connection: &'a Connection,
-    tools: &'a mut Tools,
-    seq: u64,
-    now: Millis,
+    pub(super) connection: &'a Connection,
+    pub(super) tools: &'a mut Tools,
+    pub(super) gate: Gate,
+    pub(super) seq: u64,
+    /// The highest place in the log that is taken so far: a move brings rows of its own.
+    pub(super) last: u64,
+    pub(super) now: Millis,
     events: Vec<Event>,
     /// The records that were written or removed.
     pub(crate) changed: Vec<Changed>,
@@ -96,13 +122,30 @@ pub(crate) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub(crate) fn new(connection: &'a Connection, tools: &'a mut Tools, seq: u64, now: Millis) -> Self {
-        Self { connection, tools, seq, now, events: Vec::new(), changed: Vec::new(), unsettled: Vec::new() }
+    /// To be made inside a write transaction: the gate is read in it.
+    pub(crate) fn new(
+        connection: &'a Connection,
+        tools: &'a mut Tools,
+        seq: u64,
+        now: Millis,
+    ) -> Result<Self, Trouble> {
+        Ok(Self {
+            connection,
+            tools,
+            gate: gate::read(connection)?,
+            seq,
+            last: seq,
+            now,
+            events: Vec::new(),
+            changed: Vec::new(),
+            unsettled: Vec::new(),
+        })
     }
 
     /// Does what is asked. An error other than SQLite's own concerns this request alone: it is found before anything
     /// of the request is written.
-    pub(crate) fn apply(&mut self, request: Request) -> Result<Answer, Trouble> {
+    pub(crate) fn apply(&mut self, request: Request, ledger: &str) -> Result<Answer, Trouble> {
+        request.passes(&self.gate, ledger)?;
         match request {
             Request::Create { intent, draft, events } => {
                 self.create(intent, *draft, events).map(Answer::Created)
@@ -112,6 +155,8 @@ impl<'a> Batch<'a> {
             }
             Request::Note { events } => self.note(events).map(|()| Answer::Done),
             Request::Purge { limit } => self.purge(limit).map(Answer::Purged),
+            Request::TurnGate { from, to } => self.turn_gate(&from, to).map(Answer::Gate),
+            Request::Import { import, .. } => self.import(import).map(|()| Answer::Done),
             Request::Flush | Request::Wake => Ok(Answer::Done),
         }
     }
@@ -199,7 +244,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    fn put(&mut self, record: &Arc<Record>, events: Vec<Event>) {
+    pub(super) fn put(&mut self, record: &Arc<Record>, events: Vec<Event>) {
         self.changed.push(Changed { intent: record.intent, now: Some(Arc::clone(record)) });
         self.events.extend(events);
     }

@@ -1,45 +1,52 @@
 //! The SQLite ledger: one file that several processes share, durable before acknowledged.
 //!
-//! - [`options`], [`files`], [`connect`], [`schema`]: opening, and refusing what is not safe.
+//! - [`options`], [`files`], [`connect`], [`schema`], [`examine`]: opening, and refusing what is not safe.
 //! - [`writer`], [`batch`], [`rows`], [`thread`]: one thread commits what many callers ask for.
-//! - [`turnstile`]: how processes take turns. [`checkpoint`]: how the log is kept short.
-//! - [`read`], [`cache`]: reading, beside the writer.
+//! - [`turnstile`]: how processes take turns. [`checkpoint`]: how the log is kept short. [`gate`], [`moving`]: how it moves.
+//! - [`read`], [`cache`], [`elsewhere`]: reading, beside the writer. [`within`]: one transaction with the caller's data.
 
 mod batch;
 mod cache;
 mod checkpoint;
 mod connect;
+mod elsewhere;
 mod errors;
+mod examine;
 mod files;
+mod gate;
+mod moving;
 mod options;
 mod read;
 mod rows;
 mod schema;
 mod thread;
 mod turnstile;
+mod within;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent, Millis,
-    Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError, StoreErrorKind, StoreFuture,
-    Stored, Tally, ToolName, Version, Wrote,
+    Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
+    Millis, Move, Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError,
+    StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version, Wrote,
 };
 use tokio::sync::oneshot;
 
+pub(crate) use examine::{check, migrate, migration_sql};
 pub use options::SqliteOptions;
+pub use within::SqliteTransaction;
 
 use crate::clock::LedgerClock;
 use crate::process;
 use crate::tallies::Tallies;
-use crate::watch::{Lookout, Watchers};
+use crate::watch::Watchers;
 use batch::{Answer, Op, Request};
 use cache::Remembered;
 use checkpoint::Checkpointer;
+use elsewhere::Elsewhere;
 use errors::Trouble;
 use files::Files;
 use read::Readers;
@@ -49,8 +56,6 @@ use writer::Writer;
 
 /// Most events in one request: the log has room for so many from each request of a batch.
 const EVENTS_MAX: usize = 128;
-/// How often the commits of other processes are looked for while somebody waits.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// A ledger in a SQLite file.
 ///
@@ -73,6 +78,8 @@ struct Shared {
     remembered: Remembered,
     /// Unset for good when the side files were replaced: epochs would be told elsewhere.
     trusts_cache: AtomicBool,
+    /// Whether a commit failed whose barrier the writer has to see to.
+    is_doubtful: AtomicBool,
     tallies: Tallies,
     watchers: Watchers,
     /// Whether records have been asked for before.
@@ -91,6 +98,10 @@ impl Shared {
             StoreErrorKind::Unavailable,
             "this process was forked from the one that opened the ledger; nothing was written; open it again here",
         ))
+    }
+
+    fn address(&self) -> String {
+        format!("sqlite:{}", self.files.path().display())
     }
 
     fn distrust_cache(&self) {
@@ -144,6 +155,7 @@ impl SqliteStore {
             clock: LedgerClock::new(anchor),
             readers: Readers::default(),
             trusts_cache: AtomicBool::new(true),
+            is_doubtful: AtomicBool::new(false),
             tallies: Tallies::default(),
             watchers: Watchers::new(),
             is_warm: AtomicBool::new(false),
@@ -199,7 +211,7 @@ impl Drop for SqliteStore {
 
 impl Store for SqliteStore {
     fn describe(&self) -> String {
-        format!("sqlite:{}", self.shared.files.path().display())
+        self.shared.address()
     }
 
     fn peek(&self, intent: &IntentId) -> Option<Stored> {
@@ -270,9 +282,7 @@ impl Store for SqliteStore {
 
     fn watch(&self, intent: IntentId, seen: Version) -> StoreFuture<'_, ()> {
         let shared = &self.shared;
-        let woken = shared
-            .watchers
-            .register(intent, seen, || Box::new(Elsewhere { shared: Arc::downgrade(shared), commits: None }));
+        let woken = shared.watchers.register(intent, seen, || Box::new(Elsewhere::new(shared)));
         // Looked at after signing in, so that no change falls between.
         let current = shared.read(|connection| rows::read_version(connection, &intent));
         Box::pin(async move {
@@ -344,29 +354,20 @@ impl Store for SqliteStore {
     fn flush(&self) -> StoreFuture<'_, ()> {
         self.ask(Request::Flush, done)
     }
-}
 
-/// Looks for what other processes have committed. It must not keep the ledger open: its thread belongs to it.
-struct Elsewhere {
-    shared: std::sync::Weak<Shared>,
-    commits: Option<u64>,
-}
-
-impl Lookout for Elsewhere {
-    fn interval(&self) -> Duration {
-        LOOK_EVERY
+    fn gate(&self) -> StoreFuture<'_, Gate> {
+        ready(self.shared.read(gate::read))
     }
 
-    fn stirred(&mut self) -> bool {
-        let commits = self.shared.upgrade().and_then(|shared| shared.board.commits().ok());
-        let stirred = commits.is_none() || commits != self.commits;
-        self.commits = commits;
-        stirred
+    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate> {
+        self.ask(Request::TurnGate { from, to }, |answer| match answer {
+            Answer::Gate(gate) => Some(gate),
+            _ => None,
+        })
     }
 
-    fn version(&mut self, intent: &IntentId) -> Option<Version> {
-        let shared = self.shared.upgrade()?;
-        shared.read(|connection| rows::read_version(connection, intent)).ok().flatten()
+    fn import(&self, under: Move, import: Import) -> StoreFuture<'_, ()> {
+        self.ask(Request::Import { under, import }, done)
     }
 }
 

@@ -6,7 +6,8 @@
 //! derived. `result` stands last, so that the columns before it are read without it.
 //!
 //! `audit` holds one row per commit, with all of its events packed. Its `seq` is the version of every record written
-//! in that commit; the newest row is never removed, so that versions never restart.
+//! in that commit; the newest row is never removed, so that versions never restart. What a move brought has a row for each
+//! time at which something had happened.
 
 use rusqlite::Connection;
 
@@ -16,7 +17,8 @@ pub(crate) const APPLICATION_ID: i32 = 0x4f6e_636c;
 pub(crate) const SCHEMA_VERSION: i32 = STEPS.len() as i32;
 
 /// Step n leads from version n to version n + 1. A released step is never changed.
-const STEPS: [&str; 1] = ["
+const STEPS: [&str; 2] = [
+    "
 CREATE TABLE record (
   id INTEGER PRIMARY KEY,
   head BLOB NOT NULL UNIQUE,
@@ -67,7 +69,19 @@ CREATE TABLE barrier (
   count INTEGER NOT NULL
 );
 INSERT INTO barrier VALUES (1, 0);
-"];
+",
+    "
+CREATE TABLE gate (
+  only INTEGER PRIMARY KEY CHECK (only = 1),
+  phase INTEGER NOT NULL,
+  id BLOB NOT NULL,
+  run INTEGER NOT NULL,
+  other TEXT NOT NULL,
+  shift_ms INTEGER NOT NULL,
+  steady_since INTEGER NOT NULL
+);
+",
+];
 
 /// Brings the tables from this version to the newest. To be called inside a write transaction.
 pub(crate) fn migrate(connection: &Connection, from: i32) -> rusqlite::Result<()> {
@@ -77,4 +91,16 @@ pub(crate) fn migrate(connection: &Connection, from: i32) -> rusqlite::Result<()
     }
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.pragma_update(None, "user_version", SCHEMA_VERSION)
+}
+
+/// All steps as text, with the two numbers that mark the file.
+pub(crate) fn sql() -> String {
+    let mut sql = String::from("PRAGMA journal_mode = WAL;\nBEGIN IMMEDIATE;\n");
+    for (version, step) in STEPS.iter().enumerate() {
+        sql.push_str(&format!("-- version {}\n{}\n", version + 1, step.trim()));
+    }
+    sql.push_str(&format!(
+        "PRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;\n"
+    ));
+    sql
 }

@@ -97,7 +97,19 @@ impl Turnstile {
         let entered = retry(|| flock(&self.lock, FlockOperation::LockExclusive));
         let left = flock(&self.turn, FlockOperation::Unlock);
         entered?;
-        let turn = Turn { stile: self };
+        let turn = Turn { stile: Held::Borrowed(self) };
+        left?;
+        turn.repair()?;
+        Ok(turn)
+    }
+
+    /// The same for one turn only, which keeps the place; and not for ever: whoever waits may be the one who holds it.
+    pub(crate) fn into_turn(self, patience: Duration) -> Result<Turn<'static>, Errno> {
+        lock_within(&self.turn, patience)?;
+        let entered = lock_within(&self.lock, patience);
+        let left = flock(&self.turn, FlockOperation::Unlock);
+        entered?;
+        let turn = Turn { stile: Held::Owned(self) };
         left?;
         turn.repair()?;
         Ok(turn)
@@ -107,7 +119,7 @@ impl Turnstile {
     /// opens has nothing to lose.
     pub(crate) fn enter_for_opening(&mut self) -> Result<Turn<'_>, Errno> {
         lock_within(&self.lock, OPENING_PATIENCE)?;
-        let turn = Turn { stile: self };
+        let turn = Turn { stile: Held::Borrowed(self) };
         turn.repair()?;
         Ok(turn)
     }
@@ -126,7 +138,24 @@ fn lock_within(lock: &OwnedFd, patience: Duration) -> Result<(), Errno> {
 
 /// A turn at writing: lock M is held.
 pub(crate) struct Turn<'a> {
-    stile: &'a Turnstile,
+    stile: Held<'a>,
+}
+
+/// A place that others use later, or one for this turn only.
+enum Held<'a> {
+    Borrowed(&'a Turnstile),
+    Owned(Turnstile),
+}
+
+impl std::ops::Deref for Held<'_> {
+    type Target = Turnstile;
+
+    fn deref(&self) -> &Turnstile {
+        match self {
+            Self::Borrowed(stile) => stile,
+            Self::Owned(stile) => stile,
+        }
+    }
 }
 
 impl Turn<'_> {

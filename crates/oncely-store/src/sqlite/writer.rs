@@ -216,7 +216,8 @@ impl Desk {
         let Self { shared, connection, doubtful, tools, log_pages, .. } = self;
         let path = shared.files.path();
         let before = |trouble: Trouble| trouble.at(path, Wrote::No);
-        if *doubtful {
+        if *doubtful || shared.is_doubtful.swap(false, Ordering::AcqRel) {
+            *doubtful = true;
             *connection = with_barrier(path, log_pages)?;
             *doubtful = false;
         }
@@ -296,7 +297,8 @@ fn transact<'a>(
 ) -> Result<(BatchEnd, Vec<Result<Answer, StoreError>>), Trouble> {
     let (last, last_at) = newest(connection)?;
     let now = shared.clock.at_least(last_at).max(shared.clock.now());
-    let mut batch = Batch::new(connection, tools, last + 1, now);
+    let mut batch = Batch::new(connection, tools, last + 1, now)?;
+    let ledger = shared.address();
     let space = match requests.iter().any(Request::is_claim) {
         true => shared.files.has_free(shared.options.min_free_bytes),
         false => Ok(()),
@@ -306,7 +308,7 @@ fn transact<'a>(
         let refused = if request.is_claim() { space.clone().err() } else { None };
         let answer = match refused {
             Some(error) => Err(error),
-            None => match batch.apply(request) {
+            None => match batch.apply(request, &ledger) {
                 Ok(answer) => Ok(answer),
                 Err(fatal @ (Trouble::Sqlite(_) | Trouble::System(_))) => return Err(fatal),
                 Err(own) => Err(own.at(shared.files.path(), Wrote::No)),
@@ -322,9 +324,9 @@ fn transact<'a>(
 }
 
 /// What is left of a batch when its transaction is ready to commit.
-struct BatchEnd {
-    changed: Vec<Changed>,
-    unsettled: Vec<oncely_core::IntentId>,
+pub(super) struct BatchEnd {
+    pub(super) changed: Vec<Changed>,
+    pub(super) unsettled: Vec<oncely_core::IntentId>,
 }
 
 /// Sees to caches and to other processes, while it is still our turn. Nothing here can undo the commit: a word that
@@ -342,7 +344,7 @@ fn after_commit(shared: &Shared, turn: &Turn<'_>, batch: &BatchEnd) {
     }
 }
 
-fn roll_back(connection: &Connection) {
+pub(super) fn roll_back(connection: &Connection) {
     if !connection.is_autocommit() {
         // It fails where SQLite has rolled back by itself.
         let _ = connection.execute_batch("ROLLBACK");
@@ -360,6 +362,14 @@ fn with_barrier(path: &std::path::Path, log_pages: &Arc<AtomicU32>) -> Result<Co
         StoreError::before(kind, message)
     })?;
     Ok(connection)
+}
+
+/// After a commit of somebody else in this process that failed, in their turn: commits the barrier, or leaves it to the
+/// writer.
+pub(super) fn break_tail(shared: &Shared) {
+    if with_barrier(shared.files.path(), &Arc::default()).is_err() {
+        shared.is_doubtful.store(true, Ordering::Release);
+    }
 }
 
 fn pass_barrier(connection: &Connection) -> rusqlite::Result<()> {

@@ -4,9 +4,9 @@ use std::sync::PoisonError;
 
 use oncely_core::limits::PAGE_MAX;
 use oncely_core::{
-    AttemptToken, Change, Counter, Created, Draft, Event, Filter, IntentId, Liveness, LogQuery, LoggedEvent,
-    Millis, Namespace, Owner, Page, PurgeReport, Replaced, State, StateName, Store, StoreError,
-    StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version,
+    AttemptToken, Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery,
+    LoggedEvent, Millis, Move, Namespace, Owner, Page, PurgeReport, Replaced, State, StateName, Store,
+    StoreError, StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version,
 };
 use tokio::task::yield_now;
 
@@ -204,6 +204,10 @@ impl Store for SimStore {
         Box::pin(self.look(|inner| inner.now))
     }
 
+    fn steady_since(&self) -> Millis {
+        Millis(0)
+    }
+
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
         Box::pin(self.look(move |inner| {
             let limit = limit.min(PAGE_MAX);
@@ -254,5 +258,18 @@ impl Store for SimStore {
 
     fn flush(&self) -> StoreFuture<'_, ()> {
         Box::pin(self.look(|_| ()))
+    }
+
+    /// No move is simulated.
+    fn gate(&self) -> StoreFuture<'_, Gate> {
+        Box::pin(std::future::ready(Ok(Gate::Open)))
+    }
+
+    fn turn_gate(&self, _: Gate, _: Gate) -> StoreFuture<'_, Gate> {
+        Box::pin(std::future::ready(Err(oncely_core::gate::cannot_move(&self.describe()))))
+    }
+
+    fn import(&self, _: Move, _: Import) -> StoreFuture<'_, ()> {
+        Box::pin(std::future::ready(Err(oncely_core::gate::cannot_move(&self.describe()))))
     }
 }

@@ -1,0 +1,42 @@
+//! `oncely store migrate`: makes the ledger's tables, or brings them up to date.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use oncely_store::Migrated;
+use serde_json::json;
+
+use crate::args::Global;
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::output;
+
+/// Make the ledger's tables, or bring them to the version that this program knows
+///
+/// The ledger is the one that --store names. Safe to repeat, and safe beside programs that use the ledger meanwhile.
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArgs {
+    /// Print the statements instead, for somebody who runs them by hand; nothing is changed
+    #[arg(long)]
+    print: bool,
+}
+
+/// Runs the command.
+pub(crate) async fn run(global: &Global, args: MigrateArgs) -> Result<ExitCode, Failure> {
+    let context = Context::load(global)?;
+    if args.print {
+        output::print(oncely_store::migration_sql(&context.store_url)?.trim_end());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Migrated { from, to } = oncely_store::migrate(&context.store_url).await?;
+    if output::wants_json(global.json) {
+        output::print_json(&json!({ "from": from, "to": to, "changed": from != Some(to) }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::print(&match from {
+        None => format!("made the tables, version {to}"),
+        Some(from) if from == to => format!("the tables have version {to} already; nothing was changed"),
+        Some(from) => format!("brought the tables from version {from} to {to}"),
+    });
+    Ok(ExitCode::SUCCESS)
+}

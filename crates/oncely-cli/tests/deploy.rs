@@ -1,0 +1,153 @@
+//! The files under `deploy/` and the pages about them: every flag exists, every configuration is accepted, every figure is
+//! computed.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking")]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use oncely_doors::gateway::config::GatewayConfig;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+#[test]
+fn every_command_and_flag_in_the_files_exists() {
+    let help = Command::new(env!("CARGO_BIN_EXE_oncely")).args(["serve", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    for file in ["deploy/oncely.service", "deploy/Dockerfile", "deploy/kubernetes/oncely.yaml"] {
+        let text = read(file);
+        assert!(text.contains("serve"), "{file} starts something else");
+        let ours = text.lines().filter(|l| l.contains("serve") || l.contains("args:"));
+        let mut flags = 0;
+        for word in ours.flat_map(|l| l.split(|c: char| c.is_whitespace() || "\",[]".contains(c))) {
+            if let Some(flag) = word.strip_prefix("--") {
+                assert!(
+                    help.contains(&format!("--{flag} ")),
+                    "{file}: --{flag} is not a flag of oncely serve"
+                );
+                flags += 1;
+            }
+        }
+        assert!(flags > 0, "{file} names no flag");
+    }
+    for variable in ["ONCELY_STORE", "ONCELY_ADMIN_TOKEN"] {
+        assert!(help.contains(variable), "{variable} means nothing to oncely serve");
+    }
+}
+
+#[test]
+fn the_configuration_in_the_manifest_is_accepted() {
+    let yaml = read("deploy/kubernetes/oncely.yaml");
+    let block = yaml.split("oncely.toml: |\n").nth(1).unwrap().split("---").next().unwrap();
+    let text: Vec<&str> = block.lines().map(|line| line.strip_prefix("    ").unwrap_or(line)).collect();
+    let text = text.join("\n");
+    let policy = oncely::policy_file::PolicyFile::parse(&text, "oncely.yaml").unwrap();
+    let providers = oncely_doors::providers::Providers::builtin();
+    let config =
+        GatewayConfig::parse(&text, "oncely.yaml", &policy, providers).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(config.routes.len(), 1);
+    // The supervisors give more time than the drain takes.
+    let drain = config.drain.as_secs();
+    let number = |text: &str, name: &str| -> u64 {
+        let rest = text.split(name).nth(1).unwrap_or_else(|| panic!("no {name}"));
+        rest.trim_start_matches([':', '=', ' ']).split_whitespace().next().unwrap().parse().unwrap()
+    };
+    assert!(number(&yaml, "terminationGracePeriodSeconds") > drain);
+    assert!(number(&read("deploy/oncely.service"), "TimeoutStopSec") > drain);
+}
+
+#[test]
+fn the_manifest_is_yaml_and_the_unit_is_one() {
+    let yaml = read("deploy/kubernetes/oncely.yaml");
+    assert!(!yaml.contains('\t'), "YAML knows no tabs");
+    for document in yaml.split("\n---\n") {
+        for member in ["apiVersion:", "kind:", "metadata:"] {
+            assert!(
+                document.lines().any(|line| line.starts_with(member)),
+                "{member} is missing in:\n{document}"
+            );
+        }
+    }
+    let parse = "import sys, yaml; print(len([d for d in yaml.safe_load_all(sys.stdin) if d['kind']]))";
+    let python = Command::new("python3").args(["-c", "import yaml"]).output();
+    if python.is_ok_and(|output| output.status.success()) {
+        let file = std::fs::File::open(root().join("deploy/kubernetes/oncely.yaml")).unwrap();
+        let output = Command::new("python3").args(["-c", parse]).stdin(file).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "4", "{output:?}");
+    }
+    let unit = read("deploy/oncely.service");
+    for line in unit.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        assert!(line.starts_with('[') || line.contains('='), "not a line of a unit: {line}");
+    }
+    let mut verify = Command::new("systemd-analyze");
+    verify.args(["verify", "--man=no"]).arg(root().join("deploy/oncely.service"));
+    if let Ok(output) = verify.output() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        // The program need not be installed where this is tested.
+        let wrong = said.lines().filter(|l| l.contains("oncely.service") && !l.contains("not executable"));
+        assert_eq!(wrong.collect::<Vec<_>>(), Vec::<&str>::new());
+    }
+}
+
+/// A figure of a row of the benchmarks, as a number.
+fn measured(row: &str) -> f64 {
+    let page = read("docs/benchmarks.md");
+    let line = page.lines().find(|line| line.contains(row)).unwrap_or_else(|| panic!("no row {row:?}"));
+    let cell = line.split('|').nth(2).unwrap().trim();
+    let number: String = cell.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+    let factor = if cell.contains("k/s") {
+        1_000.0
+    } else if cell.contains("MB") {
+        1_000_000.0
+    } else {
+        1.0
+    };
+    number.parse::<f64>().unwrap() * factor
+}
+
+fn computed() -> String {
+    let pairs = measured("begin + complete, 256 callers, against the safe textbook");
+    let record_bytes = measured("size on disk, 1000000 records with 1 KiB results") / 1_000_000.0;
+    let planned = pairs / 2.0;
+    let mut text = format!(
+        "From {pairs:.0} begin + complete a second of one ledger, planned with {planned:.0}, and {record_bytes:.0} bytes for each \
+         record.\n\n| calls a second | fresh | ledgers | gateways | connections to each ledger | written each day | kept on all disks |\n\
+         |---|---|---|---|---|---|---|\n"
+    );
+    for calls in [1_000.0, 10_000.0, 100_000.0, 1_000_000.0] {
+        let fresh: f64 = calls * 0.9;
+        let ledgers = (fresh / planned).ceil().max(1.0);
+        let gateways = (calls / 5_000.0_f64).ceil().max(2.0);
+        let day = fresh * 86_400.0;
+        let written = day * record_bytes / 1e12;
+        let kept = (day * record_bytes + 34.0 * day * 300.0) / 1e12;
+        // A gateway writes to the ledgers of the keys that it is given: all of them, unless callers are spread by key.
+        let connections = gateways * 9.0;
+        writeln!(
+            text,
+            "| {calls:.0} | {fresh:.0} | {ledgers:.0} | {gateways:.0} | {connections:.0} | {written:.2} TB | {kept:.1} TB |"
+        )
+        .unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_figures_of_the_capacity_page_are_computed_from_the_benchmarks() {
+    let page = read("docs/capacity.md");
+    let (before, rest) = page.split_once("<!-- computed:begin -->\n").unwrap();
+    let (_, after) = rest.split_once("<!-- computed:end -->").unwrap();
+    let right = format!("{before}<!-- computed:begin -->\n{}<!-- computed:end -->{after}", computed());
+    if std::env::var_os("ONCELY_BLESS").is_some() {
+        std::fs::write(root().join("docs/capacity.md"), &right).unwrap();
+        return;
+    }
+    assert!(page == right, "run ONCELY_BLESS=1 cargo test -p oncely-cli --test deploy");
+}

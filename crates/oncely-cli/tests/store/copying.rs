@@ -1,0 +1,168 @@
+//! A ledger moves: whole, once, and never while something runs in it.
+
+use std::process::Stdio;
+
+use oncely::outcome;
+use oncely_core::Gate;
+
+use crate::world::{World, begin, contents, fill, text};
+
+#[tokio::test]
+async fn a_ledger_with_every_state_arrives_whole_and_goes_on() {
+    let world = World::new();
+    assert_eq!(world.pay(&world.from, "paid"), 0);
+    fill(&world.open(&world.from).await).await;
+    let before = contents(&**world.open(&world.from).await.store(), 0).await;
+    let report = world.copy(&[], 0);
+    assert_eq!((report["ok"].as_bool(), report["resumed"].as_bool()), (Some(true), Some(false)), "{report}");
+    assert_eq!(report["records"], before.0.len());
+    assert_eq!(report["states"]["in_doubt"], 1);
+    assert_eq!(report["events"], before.1.len());
+    let shift = report["clock_shift_ms"].as_i64().unwrap();
+    let after = contents(&**world.open(&world.to).await.store(), shift).await;
+    assert_eq!(after, before);
+    // What was paid there is known here; what is new runs here, and never there.
+    assert_eq!((world.pay(&world.to, "paid"), world.effects("paid")), (0, 1));
+    assert_eq!((world.pay(&world.to, "new"), world.effects("new")), (0, 1));
+    assert_eq!(
+        (world.pay(&world.from, "new"), world.effects("new")),
+        (12, 1),
+        "the old ledger claimed a key"
+    );
+    assert_eq!((world.pay(&world.from, "paid"), world.effects("paid")), (0, 1), "a replay does not go on");
+}
+
+#[test]
+fn a_program_that_still_points_at_the_old_ledger_is_told_where_it_went() {
+    let world = World::new();
+    assert_eq!(world.pay(&world.from, "paid"), 0);
+    world.copy(&[], 0);
+    let arguments =
+        ["run", "--json", "--store", &world.from, "--key", "new", "--", "sh", "-c", "echo new >> effects"];
+    let envelope = world.json(&arguments, 12);
+    let message = envelope["error"]["message"].as_str().unwrap();
+    assert!(message.contains("has moved") && message.contains("new.db"), "{message}");
+    assert_eq!(world.effects("new"), 0);
+    let again = world.copy(&[], 0);
+    assert_eq!(again["finished_before"], true, "{again}");
+}
+
+#[tokio::test]
+async fn a_process_that_had_the_old_ledger_open_all_along_claims_nothing_any_more() {
+    let world = World::new();
+    let oncely = world.open(&world.from).await;
+    drop(begin(&oncely, "warm").await.complete(outcome::created(&1)).await);
+    world.copy(&[], 0);
+    let call = || oncely.tool("pay").key("new").payload(&1);
+    let error = call().run(|_| async { panic!("it ran in a ledger that has moved") }).await.unwrap_err();
+    assert!(error.to_string().contains("new.db"), "{error}");
+    let replay = oncely.tool("pay").key("warm").payload(&serde_json::json!(1)).begin().await.unwrap();
+    assert!(matches!(replay, oncely::Begun::Answered(oncely::Answer::Replayed(_))));
+}
+
+#[tokio::test]
+async fn nothing_is_moved_while_an_attempt_is_under_way() {
+    let world = World::new();
+    let oncely = world.open(&world.from).await;
+    let attempt = begin(&oncely, "under-way").await;
+    let refusal = world.copy(&[], 15);
+    assert_eq!(refusal["error"]["code"], "ATTEMPTS_UNDER_WAY");
+    let message = refusal["error"]["message"].as_str().unwrap();
+    assert!(message.contains("under-way") && message.contains("nothing was moved"), "{message}");
+    let refusal = world.copy(&["--wait", "50ms"], 15);
+    assert_eq!(refusal["error"]["code"], "ATTEMPTS_UNDER_WAY");
+    for ledger in [&world.from, &world.to] {
+        assert_eq!(world.open(ledger).await.store().gate().await.unwrap(), Gate::Open, "{ledger}");
+    }
+    assert_eq!((world.pay(&world.from, "still"), world.effects("still")), (0, 1));
+    assert!(attempt.complete(outcome::created(&1)).await.is_none());
+    assert_eq!(world.copy(&[], 0)["records"], 2);
+}
+
+#[tokio::test]
+async fn a_copy_that_waits_lets_attempts_end_and_none_begin() {
+    let world = World::new();
+    let oncely = world.open(&world.from).await;
+    let attempt = begin(&oncely, "under-way").await;
+    let mut copy = world.command(&world.copy_args(&["--wait", "5m"])).spawn().unwrap();
+    while oncely.store().gate().await.unwrap() == Gate::Open {
+        assert!(copy.try_wait().unwrap().is_none(), "the copy ended before it closed the ledger");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((world.pay(&world.from, "late"), world.effects("late")), (12, 0));
+    assert!(attempt.complete(outcome::created(&1)).await.is_none());
+    let output = copy.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!((world.pay(&world.to, "late"), world.effects("late")), (0, 1));
+}
+
+#[test]
+fn an_attempt_whose_process_is_gone_moves_as_in_doubt() {
+    let world = World::new();
+    let arguments = ["run", "--store", &world.from, "--tool", "pay", "--key", "lost", "--", "sh", "-c"];
+    let effect = "echo lost >> effects; kill -9 $PPID; exec sleep 60";
+    let mut lost =
+        world.command(&[&arguments[..], &[effect]].concat()).stdout(Stdio::null()).spawn().unwrap();
+    assert!(!lost.wait().unwrap().success());
+    let report = world.copy(&[], 0);
+    assert_eq!(report["states"]["in_doubt"], 1, "{report}");
+    assert_eq!(
+        (world.pay(&world.to, "lost"), world.effects("lost")),
+        (6, 1),
+        "another payload is a conflict"
+    );
+}
+
+#[tokio::test]
+async fn a_ledger_that_holds_something_is_not_filled() {
+    let world = World::new();
+    assert_eq!((world.pay(&world.from, "a"), world.pay(&world.to, "b")), (0, 0));
+    assert_eq!(world.copy(&[], 4)["error"]["code"], "NOT_EMPTY");
+    assert_eq!((world.pay(&world.from, "c"), world.pay(&world.to, "d")), (0, 0), "both go on as before");
+}
+
+#[test]
+fn a_ledger_that_is_not_there_is_not_made_by_a_typing_error() {
+    let world = World::new();
+    assert_eq!(world.copy(&[], 4)["error"]["code"], "NO_LEDGER");
+    assert!(!world.path("old.db").exists() && !world.path("new.db").exists());
+    let bad = world.json(&["store", "copy", "--json", "--from", "memory:", "--to", &world.to], 4);
+    assert_eq!(bad["error"]["code"], "NO_LEDGER");
+    let same = World::new();
+    assert_eq!(same.pay(&same.from, "a"), 0);
+    let onto_itself = ["store", "copy", "--json", "--from", &same.from, "--to", &same.from];
+    assert_eq!(same.json(&onto_itself, 4)["error"]["code"], "NOT_EMPTY");
+    assert_eq!(same.pay(&same.from, "b"), 0, "it still takes calls");
+}
+
+#[test]
+fn what_is_encrypted_moves_as_it_is() {
+    let world = World::new();
+    let keys = format!("k1 {}", "0b".repeat(32));
+    let pay = |ledger: &str, keys: Option<&str>| {
+        let mut command = world.command(&[
+            "run",
+            "--store",
+            ledger,
+            "--key",
+            "k",
+            "--",
+            "sh",
+            "-c",
+            "echo s3cret; echo k >> effects",
+        ]);
+        if let Some(keys) = keys {
+            command.env("ONCELY_ENCRYPTION_KEYS", keys);
+        }
+        let output = command.output().unwrap();
+        (output.status.code().unwrap(), text(&output.stdout))
+    };
+    assert_eq!(pay(&world.from, Some(&keys)), (0, "s3cret\n".to_owned()));
+    world.copy(&[], 0);
+    assert_eq!(pay(&world.to, Some(&keys)), (0, "s3cret\n".to_owned()));
+    assert_eq!(pay(&world.to, None).0, 12, "without its key it cannot be told");
+    assert_eq!(world.effects("k"), 1);
+    let bytes = std::fs::read(world.path("new.db")).unwrap();
+    let log = std::fs::read(world.path("new.db-wal")).unwrap_or_default();
+    assert!(![bytes, log].concat().windows(6).any(|w| w == b"s3cret"), "it was stored in plain");
+}
