@@ -24,12 +24,15 @@ pub(super) struct View {
     pub(super) principal: Option<String>,
 }
 
+/// What a view depends on: who the caller is, and the query.
+type SeenBy = (Option<String>, Option<String>);
+
 /// The server as its callers see it.
 pub(super) struct Views {
     /// As a caller sees it who says nothing of itself.
     pub(super) plain: Arc<View>,
     tenant: Tenant,
-    others: Mutex<HashMap<(Option<String>, Option<String>), Arc<View>>>,
+    others: Mutex<HashMap<SeenBy, Arc<View>>>,
 }
 
 impl Views {
