@@ -99,8 +99,7 @@ async fn one_round(
     fill(&oncely, replayed).await?;
     let [mut of_ours, mut of_plain, mut of_replays]: [Turns; 3] = Default::default();
     for keys in blocks.chunks(2) {
-        of_ours
-            .push(ours::closed_loop(&oncely, ours::Style::BeginComplete, callers, turn, keys[0]).await?);
+        of_ours.push(ours::closed_loop(&oncely, ours::Style::BeginComplete, callers, turn, keys[0]).await?);
         of_plain.push(plain.run(callers, turn, keys[1]).await?);
         of_replays.push(replay(&oncely, callers, turn, replayed).await?);
     }
@@ -160,7 +159,10 @@ async fn replay(oncely: &Oncely, callers: usize, duration: Duration, first: u64)
     gather(start, tasks).await
 }
 
-async fn gather(start: Instant, tasks: Vec<tokio::task::JoinHandle<Result<Vec<Duration>>>>) -> Result<Sample> {
+async fn gather(
+    start: Instant,
+    tasks: Vec<tokio::task::JoinHandle<Result<Vec<Duration>>>>,
+) -> Result<Sample> {
     let mut all = Vec::new();
     for task in tasks {
         all.extend(task.await??);
@@ -192,7 +194,8 @@ impl Plain {
                 client.batch_execute(table).await?;
             }
             let begin = "INSERT INTO calls (key, state) VALUES ($1, 'running') ON CONFLICT (key) DO NOTHING";
-            let complete = "UPDATE calls SET state = 'succeeded', result = $2 WHERE key = $1 AND state = 'running'";
+            let complete =
+                "UPDATE calls SET state = 'succeeded', result = $2 WHERE key = $1 AND state = 'running'";
             pool.push(Prepared {
                 begin: client.prepare(begin).await?,
                 complete: client.prepare(complete).await?,
