@@ -11,6 +11,7 @@ mod foreign;
 mod lost;
 mod page;
 mod settings;
+mod together;
 mod waiting;
 
 use std::sync::Arc;
