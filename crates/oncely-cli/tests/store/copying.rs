@@ -32,6 +32,41 @@ async fn a_ledger_with_every_state_arrives_whole_and_goes_on() {
     assert_eq!((world.pay(&world.from, "paid"), world.effects("paid")), (0, 1), "a replay does not go on");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_moves_to_postgres_and_back_and_is_the_same() {
+    let url = oncely_testkit::servers::Postgres::shared().unwrap().fresh_database().unwrap();
+    let mut world = World::to(&url);
+    assert_eq!(world.pay(&world.from, "paid"), 0);
+    fill(&world.open(&world.from).await).await;
+    let before = contents(&**world.open(&world.from).await.store(), 0).await;
+    let mut shift = 0;
+    for back in [world.path("back.db").display().to_string(), String::new()] {
+        let report = world.copy(&[], 0);
+        shift += report["clock_shift_ms"].as_i64().unwrap();
+        let after = contents(&**world.open(&world.to).await.store(), shift).await;
+        assert_eq!((&after.0, &after.1), (&before.0, &before.1), "{report}");
+        assert_eq!(
+            (world.pay(&world.from, "new"), world.effects("new")),
+            (12, 0),
+            "the old ledger claimed a key"
+        );
+        assert_eq!((world.pay(&world.to, "paid"), world.effects("paid")), (0, 1));
+        let checked = world.json(&["--store", &world.from, "store", "check", "--json"], 12);
+        assert_eq!(checked["ok"], false);
+        world.from = std::mem::replace(&mut world.to, format!("sqlite:{back}"));
+    }
+    assert_eq!((world.pay(&world.from, "new"), world.effects("new")), (0, 1));
+}
+
+#[test]
+fn a_ledger_on_redis_says_that_it_cannot_be_moved_and_is_left_alone() {
+    let world = World::to(&oncely_testkit::servers::Redis::shared().unwrap().url());
+    assert_eq!(world.pay(&world.from, "paid"), 0);
+    let refused = world.run(&world.copy_args(&[]));
+    assert!(!refused.status.success());
+    assert_eq!((world.pay(&world.from, "on"), world.effects("on")), (0, 1), "the file goes on as before");
+}
+
 #[test]
 fn a_program_that_still_points_at_the_old_ledger_is_told_where_it_went() {
     let world = World::new();

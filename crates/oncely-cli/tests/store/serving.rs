@@ -35,7 +35,7 @@ impl Upstream {
 
     fn serve(&self, stream: TcpStream) {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
-        while let Some((key, _)) = read_head(&mut reader) {
+        while let Some(Message { key, .. }) = read(&mut reader) {
             *self.seen.lock().unwrap().entry(key.clone()).or_default() += 1;
             self.changed.notify_all();
             if key.starts_with("slow") {
@@ -60,9 +60,16 @@ impl Upstream {
     }
 }
 
-/// Reads a request or an answer up to its end: its key or first line, and its body.
-fn read_head(reader: &mut impl BufRead) -> Option<(String, String)> {
-    let (mut first, mut key, mut length) = (String::new(), None, 0);
+/// A request or an answer.
+struct Message {
+    first: String,
+    key: String,
+    body: String,
+}
+
+/// Reads one up to its end.
+fn read(reader: &mut impl BufRead) -> Option<Message> {
+    let (mut first, mut key, mut length) = (String::new(), String::new(), 0);
     reader.read_line(&mut first).ok().filter(|read| *read > 0)?;
     loop {
         let mut line = String::new();
@@ -73,14 +80,15 @@ fn read_head(reader: &mut impl BufRead) -> Option<(String, String)> {
         }
         let (name, value) = line.split_once(':')?;
         match name.to_ascii_lowercase().as_str() {
-            "idempotency-key" => key = Some(value.trim().trim_matches('"').to_owned()),
+            "idempotency-key" => key = value.trim().trim_matches('"').to_owned(),
             "content-length" => length = value.trim().parse().ok()?,
             _ => {}
         }
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    Some((key.unwrap_or_else(|| first.trim().to_owned()), String::from_utf8_lossy(&body).into_owned()))
+    let body = String::from_utf8_lossy(&body).into_owned();
+    Some(Message { first: first.trim().to_owned(), key, body })
 }
 
 /// A gateway, which ends with the test.
@@ -129,7 +137,7 @@ impl Gateway {
              Content-Length: 2\r\n\r\n{{}}"
         );
         stream.write_all(request.as_bytes()).ok()?;
-        read_head(&mut BufReader::new(stream))
+        read(&mut BufReader::new(stream)).map(|answer| (answer.first, answer.body))
     }
 }
 

@@ -24,6 +24,11 @@ impl World {
         Self { from: url("old.db"), to: url("new.db"), directory }
     }
 
+    /// From a file to this place.
+    pub(crate) fn to(address: &str) -> Self {
+        Self { to: address.to_owned(), ..Self::new() }
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
