@@ -24,8 +24,8 @@ pub struct Cli {
 /// What holds for every command.
 #[derive(Debug, Clone, Args)]
 pub struct Global {
-    /// The ledger: sqlite:PATH, a path, or memory: [default: the policy file's, else a file in the user's state
-    /// directory]
+    /// The ledger: sqlite:PATH, a path, postgres://HOST/DATABASE, redis://HOST, or memory: [default: the policy file's,
+    /// else a file in the user's state directory]
     #[arg(long, global = true, env = "ONCELY_STORE", value_name = "URL", hide_env_values = true)]
     pub store: Option<String>,
     /// The policy file [default: oncely.toml, found upward from the working directory]

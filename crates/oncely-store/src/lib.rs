@@ -1,4 +1,4 @@
-//! Ledgers for Oncely: memory, SQLite and PostgreSQL.
+//! Ledgers for Oncely: memory, SQLite, PostgreSQL and Redis.
 //!
 //! Every ledger keeps the contract of [`oncely_core::Store`]. [`open`] finds the right one for an address:
 //!
@@ -10,8 +10,9 @@
 //! # }
 //! ```
 //!
-//! A map: [`MemoryStore`] for tests, [`SqliteStore`] for the file that processes share, `postgres` for the database that
-//! machines share; [`sealed`] encrypts what any ledger keeps of results; `clock` keeps the ledger's time, `process` says who lives.
+//! A map: [`MemoryStore`] for tests, [`SqliteStore`] for the file that processes share, `postgres` and `redis` for the
+//! servers that machines share; [`sealed`] encrypts what any ledger keeps of results; `clock` keeps the ledger's time,
+//! `process` says who lives.
 #![cfg_attr(
     not(all(feature = "sqlite", feature = "postgres")),
     allow(dead_code, reason = "parts that only some ledgers need")
