@@ -10,7 +10,7 @@
 //! - `judge`: what a key is judged by after any of these.
 //! - [`syscalls`]: one run, killed or failed at each of its system calls in turn.
 //! - [`cuts`]: power cuts under many writers, on the mounts of [`mounts`].
-//! - [`clock`]: one run whose wall clock is somewhere else; [`hosts`]: runs on other machines; [`bench`]: what a test of
+//! - [`clock`]: one run whose wall clock is somewhere else; [`hosts`]: runs on other machines; [`mod@bench`]: what a test of
 //!   single runs needs.
 //!
 //! Every driver is used twice: bounded by the tests, and at length by the `campaign` binary.

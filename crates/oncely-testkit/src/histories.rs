@@ -3,7 +3,7 @@
 //!
 //! That is linearizability, the strongest thing that can be said of a register: every answer fits one order, and the order
 //! keeps what came before what. An answer that never came is a write that may take effect at any time later, or never; an
-//! error that says [`Wrote::No`] is one that must not.
+//! error that says [`Wrote::No`](oncely_core::Wrote::No) is one that must not.
 //!
 //! ```
 //! use std::sync::Arc;

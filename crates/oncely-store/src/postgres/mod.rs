@@ -1,10 +1,10 @@
 //! The PostgreSQL ledger: many machines, one service, and an engine that is already run by people who know it.
 //!
-//! - [`options`], [`tls`], [`connect`], [`settings`], [`schema`], [`examine`]: opening, and refusing what is not safe.
-//! - [`queue`], [`tickets`], [`pool`], [`shared`]: requests wait together and leave together.
-//! - [`session`], [`sql`], [`params`], [`rows`], [`batch`], [`exec`]: one statement for many requests. [`jobs`], [`read`]: the rest.
-//! - [`waiters`], [`listen`]: how waiting callers learn of what others do. [`moving`]: how it moves.
-//! - [`within`]: one transaction with the caller's own data.
+//! - `options`, `tls`, `connect`, `settings`, `schema`, `examine`: opening, and refusing what is not safe.
+//! - `queue`, `tickets`, `pool`, `shared`: requests wait together and leave together.
+//! - `session`, `sql`, `params`, `rows`, `batch`, `exec`: one statement for many requests. `jobs`, `read`: the rest.
+//! - `waiters`, `listen`: how waiting callers learn of what others do. `moving`: how it moves.
+//! - `within`: one transaction with the caller's own data.
 
 mod batch;
 mod connect;

@@ -1,11 +1,11 @@
 //! The ledger on Redis or Valkey, one server or a cluster, for many machines.
 //!
-//! - [`options`], [`connect`], [`checks`], [`head`], [`inspect`]: opening, and refusing what is not safe.
-//! - [`thread`], [`router`], [`slots`], [`link`], [`drive`], [`resp`], [`outstanding`]: many callers, few connections, whole pipelines.
-//! - [`keys`], [`value`], [`scripts`], [`calls`]: what is stored, and how it changes. [`clocks`], [`unconfirmed`]: what is
+//! - `options`, `connect`, `checks`, `head`, `inspect`: opening, and refusing what is not safe.
+//! - `thread`, `router`, `slots`, `link`, `drive`, `resp`, `outstanding`: many callers, few connections, whole pipelines.
+//! - `keys`, `value`, `scripts`, `calls`: what is stored, and how it changes. `clocks`, `unconfirmed`: what is
 //!   believed of time, and of what was perhaps written.
-//! - [`merge`], [`listing`], [`log`], [`upkeep`]: reading over all shards, purging, counting.
-//! - [`watching`], [`subscriber`]: waiting for a change.
+//! - `merge`, `listing`, `log`, `upkeep`: reading over all shards, purging, counting.
+//! - `watching`, `subscriber`: waiting for a change.
 //!
 //! What holds at every moment:
 //!
