@@ -22,6 +22,7 @@ pub mod mcp;
 #[cfg(feature = "full")]
 pub mod providers;
 pub mod stats;
+#[cfg(feature = "full")]
 pub mod telemetry;
 pub mod tell;
 
