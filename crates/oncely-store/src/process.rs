@@ -40,14 +40,18 @@ pub fn liveness(owner: &Owner) -> Liveness {
 }
 
 /// What can be seen of an owner from this process, where owners may be on other machines. Only one of this boot and this
-/// process-number namespace can be looked at; of all others the lease decides.
+/// process-number namespace can be looked at; of all others the lease decides. It also decides of another process that
+/// lives: the end that it wrote may have been lost with a server, and it would be waited for as long as it lives.
 pub fn liveness_across_hosts(owner: &Owner) -> Liveness {
     let this = this_process();
     // A machine that was copied while it ran has the boot id of the original.
     if this.host != owner.host {
         return Liveness::ByLease;
     }
-    judge(&this.process, &owner.process, Elsewhere::Unseen, platform::look_at, platform::exists)
+    match judge(&this.process, &owner.process, Elsewhere::Unseen, platform::look_at, platform::exists) {
+        Liveness::Alive if this.process != owner.process => Liveness::ByLease,
+        seen => seen,
+    }
 }
 
 /// What an owner of another boot is.
@@ -227,6 +231,11 @@ mod tests {
     fn an_owner_of_the_same_number_on_another_host_is_judged_by_its_lease() {
         let this = this_process();
         assert_eq!(liveness_across_hosts(&this), Liveness::Alive);
+        let mut parent = this.clone();
+        parent.process.pid = std::os::unix::process::parent_id();
+        parent.process.started_ticks = super::platform::look_at(parent.process.pid).unwrap().started_ticks;
+        assert_eq!(liveness(&parent), Liveness::Alive);
+        assert_eq!(liveness_across_hosts(&parent), Liveness::ByLease, "its lease tells more than its life");
         let copied = Owner { host: format!("{}-copy", this.host), ..this.clone() };
         assert_eq!(liveness_across_hosts(&copied), Liveness::ByLease);
         let mut gone = this;
