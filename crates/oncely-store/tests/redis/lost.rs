@@ -63,12 +63,12 @@ async fn a_claim_that_no_replica_confirms_is_not_won() {
     let primary = Redis::start().unwrap();
     let replica = primary.replica().unwrap();
     // One replica is waited for without being asked, since there is one.
-    let store = open(&format!("{}?wait_timeout=200ms", primary.url())).await;
+    let store = open(&format!("{}?wait_timeout=2s", primary.url())).await;
     finish(&store, "confirmed").await;
     replica.kill().unwrap();
     let error = store.create(id("alone"), draft("alone", running(), LONG), vec![]).await.unwrap_err();
     assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unavailable, Wrote::Maybe), "{error}");
-    assert!(error.message.contains("0 of 1 replicas confirmed it within 200 ms"), "{error}");
+    assert!(error.message.contains("0 of 1 replicas confirmed it within 2000 ms"), "{error}");
     // It is there, and nobody may take it for theirs; what needs no write is still answered.
     let found = store.create(id("alone"), draft("alone", running(), LONG), vec![]).await.unwrap();
     assert!(matches!(found, Created::Exists(_)), "{found:?}");
@@ -238,7 +238,7 @@ async fn a_new_process_refuses_a_ledger_of_which_a_shard_was_emptied() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_came_later_is_waited_for_once_it_was_seen() {
     let primary = Redis::start().unwrap();
-    let store = open(&format!("{}?wait_timeout=200ms&connections=1", primary.url())).await;
+    let store = open(&format!("{}?wait_timeout=2s&connections=1", primary.url())).await;
     finish(&store, "alone").await;
     let replica = primary.replica().unwrap();
     primary.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
@@ -252,7 +252,7 @@ async fn a_replica_that_came_later_is_waited_for_once_it_was_seen() {
 async fn an_end_that_no_replica_confirmed_is_not_acknowledged_by_a_look_at_it() {
     let primary = Redis::start().unwrap();
     let replica = primary.replica().unwrap();
-    let store = open(&format!("{}?wait=1&wait_timeout=200ms", primary.url())).await;
+    let store = open(&format!("{}?wait=1&wait_timeout=2s", primary.url())).await;
     let begun = begin(&store, "k").await;
     replica.kill().unwrap();
     let change = oncely_core::Change::Put(Box::new(draft("k", crate::common::succeeded("r"), LONG)));
@@ -261,7 +261,7 @@ async fn an_end_that_no_replica_confirmed_is_not_acknowledged_by_a_look_at_it() 
     let error = store.load(id("k")).await.unwrap_err();
     assert!(error.message.contains("0 of 1 replicas confirmed"), "{error}");
     // Others are told what is there: it is true.
-    let other = open(&format!("{}?wait=1&wait_timeout=200ms", primary.url())).await;
+    let other = open(&format!("{}?wait=1&wait_timeout=2s", primary.url())).await;
     assert!(other.load(id("k")).await.unwrap().unwrap().record.body.state.has_ended());
     replica.start_again().unwrap();
     until("it is confirmed", async || store.load(id("k")).await.is_ok()).await;
