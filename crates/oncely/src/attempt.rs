@@ -87,8 +87,8 @@ impl Attempt {
         &self.info
     }
 
-    /// Says that the owner lives. Needed every few seconds where others cannot look at this process;
-    /// [`CallBuilder::run`](crate::CallBuilder::run) does it by itself.
+    /// Says that the owner lives. Needed every few seconds where machines share the ledger, since only the lease tells
+    /// others so there; [`CallBuilder::run`](crate::CallBuilder::run) does it by itself.
     pub async fn renew(&mut self) -> Result<(), StoreError> {
         let input = Input::Renew { token: self.info.token() };
         let settled =
