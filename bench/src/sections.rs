@@ -9,6 +9,7 @@ mod million;
 mod peer;
 mod postgres;
 mod processes;
+mod purge;
 mod redis;
 mod replay;
 mod throughput;
@@ -26,7 +27,7 @@ use crate::textbook::{Connections, Pattern, Textbook};
 type Section = fn(&mut Bench) -> Result<(Vec<Row>, String)>;
 
 /// All sections, in the order of the documentation.
-pub(crate) const ALL: [(&str, Section); 13] = [
+pub(crate) const ALL: [(&str, Section); 14] = [
     ("throughput", throughput::measure),
     ("million", million::measure),
     ("processes", processes::measure),
@@ -39,6 +40,7 @@ pub(crate) const ALL: [(&str, Section); 13] = [
     ("http", http::measure),
     ("postgres", postgres::measure),
     ("redis", redis::measure),
+    ("purge", purge::measure),
     ("growth", growth::measure),
 ];
 

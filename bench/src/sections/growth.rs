@@ -1,9 +1,7 @@
-//! Cost grows with the work, not with history: the same calls on ledgers of different size, and during a purge.
+//! Cost grows with the work, not with history: the same calls on ledgers of different size.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::bench::Bench;
 use crate::ours::{self, Style};
@@ -13,8 +11,6 @@ use crate::stats::{Series, Unit, p50_p99};
 use crate::{Result, progress, workload};
 
 const CALLERS: usize = 64;
-/// Callers while records are purged.
-const MODERATE: usize = 16;
 /// Opens per size and round.
 const OPENS: usize = 5;
 /// What "not at all" allows for noise.
@@ -55,12 +51,10 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
                 .target_by_worst(Target::AtMost(20e-3, Unit::Time), &seen.open),
         );
     }
-    rows.extend(purge(bench)?);
     let how = format!(
         "Relation: how many times slower than with {} records, round by round. A replay that is up to {NOISE} × \
-         slower counts as noise. Purge: {MODERATE} callers at half of what they reach in a closed loop, while the \
-         ledger of {} records drops {} expired ones.",
-        sizes[0], bench.sizes.large, bench.sizes.expired
+         slower counts as noise.",
+        sizes[0]
     );
     Ok((rows, how))
 }
@@ -115,62 +109,4 @@ fn compare(from: u64, small: &Seen, to: u64, large: &Seen, judged: bool) -> Vec<
         if judged { row.target(Target::AtMost(target, Unit::Times), &slower) } else { row }
     });
     rows.collect()
-}
-
-/// The tail of begin while expired records are dropped.
-fn purge(bench: &mut Bench) -> Result<Vec<Row>> {
-    let (large, expired) = (bench.sizes.large, bench.sizes.expired);
-    let ledger = bench.ledger(large)?;
-    let (mut during, mut before) = (Series::default(), Series::default());
-    for round in 1..=bench.rounds.min(3) {
-        progress(&format!("purging {expired} expired records, round {round}"));
-        let (due, keys, duration) =
-            (bench.keys(), [bench.keys(), bench.keys(), bench.keys()], bench.duration);
-        let (calm, busy) = bench.runtime.block_on(async {
-            let oncely = ours::open(&ledger).await?;
-            let style = Style::BeginComplete;
-            let rate = ours::closed_loop(&oncely, style, MODERATE, duration / 2, keys[0]).await?.rate() / 2.0;
-            let calm = ours::paced_for(&oncely, MODERATE, rate, duration, keys[1]).await?;
-            drop(oncely);
-            let_expire(&ledger, due, expired).await?;
-            let oncely = ours::open(&ledger).await?;
-            let stop = Arc::new(AtomicBool::new(false));
-            let (caller, told) = (oncely.clone(), stop.clone());
-            let load = tokio::spawn(async move { ours::paced(&caller, MODERATE, rate, told, keys[2]).await });
-            let purged = oncely.purge(|_| {}).await;
-            stop.store(true, Ordering::Relaxed);
-            let busy = load.await??;
-            progress(&format!(
-                "{:?} in {:.1} s; the calls' own housekeeping did the rest",
-                purged?, busy.seconds
-            ));
-            Result::Ok((calm, busy))
-        })?;
-        during.push(busy.begin_p99);
-        before.push(calm.begin_p99);
-    }
-    Ok(vec![
-        Row::new(format!("begin while {expired} expired records are purged, p99"), &during, Unit::Time)
-            .against("without a purge", &before, Unit::Time)
-            .ratio(&during.over(&before), Unit::Times)
-            .target(Target::AtMost(3e-3, Unit::Time), &during),
-    ])
-}
-
-/// Leaves so many records that are due. Calls tidy up as they go, so the records may fall due only when the last of
-/// them is written, and nothing may run until then: else they would be gone before the purge that is to be measured.
-async fn let_expire(ledger: &Path, first_key: u64, records: u64) -> Result<()> {
-    let retention = Duration::from_secs(2) + Duration::from_millis(records / 2);
-    let start = Instant::now();
-    ours::fill(ledger, ours::expiring(retention), first_key, records).await?;
-    if start.elapsed() >= retention {
-        return Err(format!(
-            "writing {records} records took {:?}, longer than the {retention:?} after which they expire; the machine is \
-             too busy to measure a purge",
-            start.elapsed()
-        )
-        .into());
-    }
-    tokio::time::sleep(retention).await;
-    Ok(())
 }

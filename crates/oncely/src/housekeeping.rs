@@ -16,17 +16,20 @@ use crate::engine::Oncely;
 const ONE_IN: u8 = 64;
 /// Steps that such an attempt takes at most. Together they look at more records than the attempts in between have left
 /// behind, but not at many more: what has piled up is dropped over time, not at the cost of those who call now.
-const STEPS: u32 = 12;
-/// Records that one such step looks at: small, so that calls are not held up.
-const STEP: usize = 8;
-/// Pause between steps, for the same reason.
-const PAUSE: Duration = Duration::from_millis(5);
-/// What a purge that was asked for takes per step at most, where nobody else seems to be there.
+const STEPS: u32 = 3;
+/// Records that one such step looks at. Not fewer: records that fall due together lie together, so that a larger step
+/// writes hardly more pages than a small one, and many small ones write the same pages again and again.
+const STEP: usize = 32;
+/// Pause between steps, so that calls are not held up.
+const PAUSE: Duration = Duration::from_millis(20);
+/// What a purge that was asked for takes per step while calls are under way in this process.
+const STEP_BESIDE_CALLS: usize = 64;
+/// What it takes per step at most, where nobody else seems to be there.
 const STEP_MAX: usize = 160;
 /// A step that took longer than this met others on its way, or was too large.
 const STEP_WITHIN: Duration = Duration::from_millis(4);
-/// Pause between steps while calls are under way in this process.
-const PAUSE_BESIDE_CALLS: Duration = Duration::from_millis(20);
+/// Pause between steps where nobody seems to be there.
+const PAUSE_ALONE: Duration = Duration::from_millis(5);
 
 /// What a purge did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -106,12 +109,12 @@ impl Pace {
     /// pause. At least two thirds of the time belong to others.
     fn after(&mut self, took: Duration, calls: usize) -> Duration {
         if calls > 0 {
-            self.step = STEP;
-            return PAUSE_BESIDE_CALLS.max(took * 2);
+            self.step = STEP_BESIDE_CALLS;
+            return PAUSE.max(took * 2);
         }
         // Slow to grow and quick to shrink: calls of other processes show only in how long a step takes.
         self.step = if took > STEP_WITHIN { self.step / 2 } else { self.step + 2 }.clamp(STEP, STEP_MAX);
-        PAUSE.max(took * 2)
+        PAUSE_ALONE.max(took * 2)
     }
 }
 
@@ -124,7 +127,7 @@ mod tests {
         let mut pace = Pace { step: STEP };
         let quick = Duration::from_millis(1);
         for _ in 0..100 {
-            assert_eq!(pace.after(quick, 0), PAUSE);
+            assert_eq!(pace.after(quick, 0), PAUSE_ALONE);
         }
         assert_eq!(pace.step, STEP_MAX);
         let slow = Duration::from_millis(30);
@@ -135,7 +138,7 @@ mod tests {
         }
         assert_eq!(pace.step, STEP, "never less: a purge gets to its end");
         pace.step = STEP_MAX;
-        assert_eq!(pace.after(quick, 1), PAUSE_BESIDE_CALLS);
-        assert_eq!(pace.step, STEP);
+        assert_eq!(pace.after(quick, 1), PAUSE);
+        assert_eq!(pace.step, STEP_BESIDE_CALLS);
     }
 }
