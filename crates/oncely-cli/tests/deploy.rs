@@ -96,11 +96,13 @@ fn the_manifest_is_yaml_and_the_unit_is_one() {
     }
 }
 
-/// A figure of a row of the benchmarks, as a number.
-fn measured(row: &str) -> f64 {
+/// A figure of a row of the benchmarks, as a number; none where the section has no such row yet.
+fn measured(section: &str, row: &str) -> Option<f64> {
     let page = read("docs/benchmarks.md");
-    let line = page.lines().find(|line| line.contains(row)).unwrap_or_else(|| panic!("no row {row:?}"));
-    let cell = line.split('|').nth(2).unwrap().trim();
+    let (_, section) = page.split_once(&format!("\n### {section}\n"))?;
+    let section = section.split("\n### ").next()?;
+    let line = section.lines().find(|line| line.strip_prefix("| ").is_some_and(|l| l.starts_with(row)))?;
+    let cell = line.split('|').nth(2)?.trim();
     let number: String = cell.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
     let factor = if cell.contains("k/s") {
         1_000.0
@@ -109,21 +111,46 @@ fn measured(row: &str) -> f64 {
     } else {
         1.0
     };
-    number.parse::<f64>().unwrap() * factor
+    Some(number.parse::<f64>().unwrap() * factor)
 }
 
+/// A kind of ledger, and where its rate was measured.
+const LEDGERS: [(&str, &str, &str); 3] = [
+    ("SQLite file, 256 callers", "throughput", "begin + complete, 256 callers, against the safe textbook"),
+    ("PostgreSQL, 256 callers", "postgres", "begin + complete, 256 callers |"),
+    ("Redis, 64 callers", "redis", "begin + complete, 64 callers, against a bare script"),
+];
+
 fn computed() -> String {
-    let pairs = measured("begin + complete, 256 callers, against the safe textbook");
-    let record_bytes = measured("size on disk, 1000000 records with 1 KiB results") / 1_000_000.0;
-    let planned = pairs / 2.0;
-    let mut text = format!(
-        "From {pairs:.0} begin + complete a second of one ledger, planned with {planned:.0}, and {record_bytes:.0} bytes for each \
-         record.\n\n| calls a second | fresh | ledgers | gateways | connections to each ledger | written each day | kept on all disks |\n\
-         |---|---|---|---|---|---|---|\n"
+    let rates = LEDGERS.map(|(_, section, row)| measured(section, row));
+    let size = measured("million", "size on disk, 1000000 records with 1 KiB results").unwrap();
+    let record_bytes = size / 1_000_000.0;
+    let mut text =
+        "| ledger | begin + complete a second | one takes, of its time | planned with |\n|---|---|---|---|\n"
+            .to_owned();
+    for ((name, section, _), rate) in LEDGERS.iter().zip(rates) {
+        match rate {
+            Some(rate) => {
+                let (cost, planned) = (1e6 / rate, rate / 2.0);
+                writeln!(text, "| {name} | {rate:.0} | {cost:.1} µs | {planned:.0} |").unwrap();
+            }
+            None => {
+                writeln!(text, "| {name} | not measured yet: `bench/run {section} --write-docs` | | |")
+                    .unwrap();
+            }
+        }
+    }
+    writeln!(text, "\nA record takes {record_bytes:.0} bytes.\n").unwrap();
+    text.push_str(
+        "| calls a second | fresh | SQLite files | PostgreSQL servers | Redis servers | gateways | connections to each ledger \
+         | written each day | kept on all disks |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     for calls in [1_000.0, 10_000.0, 100_000.0, 1_000_000.0] {
         let fresh: f64 = calls * 0.9;
-        let ledgers = (fresh / planned).ceil().max(1.0);
+        let ledgers = rates.map(|rate| match rate {
+            Some(rate) => format!("{:.0}", (fresh / (rate / 2.0)).ceil().max(1.0)),
+            None => "?".to_owned(),
+        });
         let gateways = (calls / 5_000.0_f64).ceil().max(2.0);
         let day = fresh * 86_400.0;
         let written = day * record_bytes / 1e12;
@@ -132,7 +159,8 @@ fn computed() -> String {
         let connections = gateways * 9.0;
         writeln!(
             text,
-            "| {calls:.0} | {fresh:.0} | {ledgers:.0} | {gateways:.0} | {connections:.0} | {written:.2} TB | {kept:.1} TB |"
+            "| {calls:.0} | {fresh:.0} | {} | {gateways:.0} | {connections:.0} | {written:.2} TB | {kept:.1} TB |",
+            ledgers.join(" | ")
         )
         .unwrap();
     }

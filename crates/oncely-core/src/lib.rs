@@ -9,7 +9,7 @@
 //! - [`policy`], [`limits`]: what a tool declares, and every constant.
 //! - [`machine`]: `step(record, event, now) -> Transition`: the only place with state rules.
 //! - [`store`]: the contract that every ledger keeps; [`audit`] and [`tally`]: what it writes beside records; [`gate`]:
-//!   whether it takes writes; [`within`]: the same inside the caller's transaction.
+//!   whether it takes writes; [`health`]: whether it is reached; [`within`]: the same inside the caller's transaction.
 //!
 //! ```
 //! use oncely_core::{Fingerprint, IntentName, Key, Namespace, Scope, ToolName};
@@ -33,7 +33,9 @@
 pub mod audit;
 pub mod canonical;
 pub mod fingerprint;
+mod forward;
 pub mod gate;
+pub mod health;
 pub mod limits;
 pub mod machine;
 pub mod name;
@@ -49,6 +51,7 @@ pub mod within;
 pub use audit::{Event, EventKind, LoggedEvent};
 pub use fingerprint::{Digest, Fingerprint};
 pub use gate::{Gate, Import, Move};
+pub use health::{Link, StoreHealth};
 pub use name::{DownstreamKey, IntentId, IntentName, Key, KeyOrigin, NameError, Namespace, Scope, ToolName};
 pub use outcome::{Doubt, DoubtCause, Effect, Failure, Outcome, Payload};
 pub use owner::{AttemptToken, Liveness, Owner, ProcessId};

@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use crate::audit::{Event, LoggedEvent};
 use crate::gate::{Gate, Import, Move};
+use crate::health::StoreHealth;
 use crate::name::{IntentId, Namespace, ToolName};
 use crate::owner::{Liveness, Owner};
 use crate::record::{Draft, Millis, Record, StateName, Version};
@@ -279,6 +280,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Writes what is pending (counters, handed-in ends) and returns when it is durable.
     fn flush(&self) -> StoreFuture<'_, ()>;
+
+    /// How the way to the ledger is, as far as this process knows: asks nobody.
+    fn health(&self) -> StoreHealth;
 
     /// Whether the ledger takes writes.
     fn gate(&self) -> StoreFuture<'_, Gate>;

@@ -86,13 +86,14 @@ pub async fn migrate(address: &str) -> Result<Migrated, StoreError> {
             let from = u32::try_from(done.from).ok().filter(|version| *version > 0);
             Ok(Migrated { from, to: done.to.unsigned_abs() })
         }
-        // Its keys are made as it is used, and have one form.
+        // There are no tables: what says that there is a ledger is made, and nothing else.
         #[cfg(feature = "redis")]
         Some((scheme, _)) if is_redis(scheme) => {
             let options = redis::RedisOptions::parse(address)?;
-            let from = redis::inspect(options.clone()).await?.has_ledger.then_some(1);
-            redis::RedisStore::open(options).await?;
-            Ok(Migrated { from, to: 1 })
+            let from = redis::inspect(options.clone()).await?.ledger;
+            redis::RedisStore::open(options.clone()).await?;
+            let to = redis::inspect(options).await?.ledger;
+            Ok(Migrated { from, to: to.or(from).unwrap_or_default() })
         }
         _ => Err(crate::unknown(address)),
     }
@@ -128,7 +129,7 @@ pub async fn is_absent(address: &str) -> Result<bool, StoreError> {
         }
         #[cfg(feature = "redis")]
         Some((scheme, _)) if is_redis(scheme) => {
-            Ok(!redis::inspect(redis::RedisOptions::parse(address)?).await?.has_ledger)
+            Ok(redis::inspect(redis::RedisOptions::parse(address)?).await?.ledger.is_none())
         }
         _ => Err(crate::unknown(address)),
     }
@@ -156,9 +157,12 @@ fn of_redis(report: redis::RedisReport) -> Vec<Check> {
     if report.findings.iter().all(|finding| finding.concern != redis::RedisConcern::Risk) {
         checks.push(Check::new("durability", Health::Ok, "what is acknowledged is in the append-only file"));
     }
-    let (health, message) = match report.has_ledger {
-        true => (Health::Ok, "there is a ledger"),
-        false => (Health::Warn, "there is no ledger yet; `oncely store migrate` or the first call makes it"),
+    let (health, message) = match report.ledger {
+        Some(format) => (Health::Ok, format!("there is a ledger, of format {format}")),
+        None => {
+            let message = "there is no ledger yet; `oncely store migrate` or the first call makes it";
+            (Health::Warn, message.to_owned())
+        }
     };
     checks.push(Check::new("ledger", health, message));
     checks

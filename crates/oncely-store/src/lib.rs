@@ -28,6 +28,7 @@ pub mod postgres;
 mod process;
 #[cfg(feature = "redis")]
 pub mod redis;
+mod requests;
 pub mod sealed;
 #[cfg(feature = "sqlite")]
 mod sqlite;

@@ -9,11 +9,12 @@ use oncely_core::machine::{Input, Write, step};
 use oncely_core::{
     Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
     Millis, Move, Namespace, Owner, Page, PurgeReport, Record, Replaced, StateName, Store, StoreError,
-    StoreFuture, Stored, Tally, ToolName, Version,
+    StoreFuture, StoreHealth, Stored, Tally, ToolName, Version,
 };
 
 use crate::clock::{Anchor, LedgerClock, Readings};
 use crate::process;
+use crate::requests::ready as answer;
 use crate::tallies::Tallies;
 use crate::watch::{Lookout, Watchers};
 
@@ -306,6 +307,10 @@ impl Store for MemoryStore {
         ready(())
     }
 
+    fn health(&self) -> StoreHealth {
+        StoreHealth::local()
+    }
+
     fn gate(&self) -> StoreFuture<'_, Gate> {
         ready(self.lock().gate.clone())
     }
@@ -350,8 +355,4 @@ impl Lookout for NobodyElse {
 
 fn ready<'a, T: Send + 'a>(value: T) -> StoreFuture<'a, T> {
     answer(Ok(value))
-}
-
-fn answer<'a, T: Send + 'a>(answer: Result<T, StoreError>) -> StoreFuture<'a, T> {
-    Box::pin(std::future::ready(answer))
 }

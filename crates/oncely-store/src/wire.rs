@@ -38,9 +38,14 @@ impl Packer {
     }
 
     /// Bytes with their length before them.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.raw(bytes);
+    }
+
+    /// Text with its length before it.
     pub(crate) fn text(&mut self, text: &str) {
-        self.number(text.len() as u64);
-        self.raw(text.as_bytes());
+        self.bytes(text.as_bytes());
     }
 
     pub(crate) fn finish(self) -> Vec<u8> {
@@ -92,11 +97,16 @@ impl<'a> Unpacker<'a> {
         Ok(*array)
     }
 
-    pub(crate) fn text(&mut self) -> Result<&'a str, Damaged> {
+    /// Bytes with their length before them.
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Damaged> {
         let len = usize::try_from(self.number()?).map_err(|_| Damaged("a length is too large"))?;
         let (bytes, rest) = self.0.split_at_checked(len).ok_or(Damaged("it ends too early"))?;
         self.0 = rest;
-        std::str::from_utf8(bytes).map_err(|_| Damaged("a text is not UTF-8"))
+        Ok(bytes)
+    }
+
+    pub(crate) fn text(&mut self) -> Result<&'a str, Damaged> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Damaged("a text is not UTF-8"))
     }
 }
 

@@ -12,7 +12,7 @@ use oncely_core::machine::{self, Input, Write};
 use oncely_core::{
     Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
     Millis, Move, Namespace, Owner, Page, PurgeReport, Record, Replaced, StateName, Store, StoreError,
-    StoreFuture, Stored, Tally, ToolName, Version,
+    StoreFuture, StoreHealth, Stored, Tally, ToolName, Version,
 };
 use tokio::sync::Notify;
 
@@ -319,6 +319,10 @@ impl Store for Reference {
 
     fn flush(&self) -> StoreFuture<'_, ()> {
         done(())
+    }
+
+    fn health(&self) -> StoreHealth {
+        StoreHealth::local()
     }
 
     fn gate(&self) -> StoreFuture<'_, Gate> {

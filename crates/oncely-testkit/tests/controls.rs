@@ -7,9 +7,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
-    Millis, Move, Namespace, Owner, Page, PurgeReport, Record, Replaced, Retention, Stamp, State, StateName,
-    Store, StoreError, StoreFuture, Stored, Tally, ToolName, Version,
+    Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, Millis, Move,
+    Namespace, Owner, Page, PurgeReport, Record, Replaced, Retention, Stamp, State, StateName, Store,
+    StoreError, StoreFuture, Stored, ToolName, Version,
 };
 use oncely_testkit::conformance::{CASES, Ledger, verdict};
 use oncely_testkit::reference::Reference;
@@ -177,10 +177,6 @@ impl Store for Faulty {
         }
     }
 
-    fn note(&self, events: Vec<Event>) -> StoreFuture<'_, ()> {
-        self.inner.note(events)
-    }
-
     fn watch(&self, intent: IntentId, seen: Version) -> StoreFuture<'_, ()> {
         if self.has(Fault::NeverNotices) {
             return Box::pin(std::future::pending());
@@ -192,17 +188,9 @@ impl Store for Faulty {
         if self.has(Fault::TakesAnybodyForAlive) { Liveness::Alive } else { self.inner.liveness(owner) }
     }
 
-    fn owner(&self) -> Owner {
-        self.inner.owner()
-    }
-
     fn now(&self) -> StoreFuture<'_, Millis> {
         let back = self.questions.fetch_add(u64::from(self.has(Fault::ClockRunsBack)), Ordering::SeqCst);
         Box::pin(async move { Ok(Millis(self.inner.now().await?.0 - back * 10)) })
-    }
-
-    fn steady_since(&self) -> Millis {
-        self.inner.steady_since()
     }
 
     fn scan(&self, mut filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
@@ -214,10 +202,6 @@ impl Store for Faulty {
             let items = page.items.into_iter().map(|s| self.shown(s)).collect();
             Ok(Page { items, next: page.next, now: page.now })
         })
-    }
-
-    fn log(&self, query: LogQuery) -> StoreFuture<'_, Page<LoggedEvent>> {
-        self.inner.log(query)
     }
 
     fn purge(&self, limit: usize) -> StoreFuture<'_, PurgeReport> {
@@ -243,26 +227,6 @@ impl Store for Faulty {
         }
     }
 
-    fn tallies(&self) -> StoreFuture<'_, Vec<Tally>> {
-        self.inner.tallies()
-    }
-
-    fn census(&self) -> StoreFuture<'_, Vec<(StateName, u64)>> {
-        self.inner.census()
-    }
-
-    fn flush(&self) -> StoreFuture<'_, ()> {
-        self.inner.flush()
-    }
-
-    fn gate(&self) -> StoreFuture<'_, Gate> {
-        self.inner.gate()
-    }
-
-    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate> {
-        self.inner.turn_gate(from, to)
-    }
-
     fn import(&self, under: Move, mut import: Import) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let now = self.inner.now().await?;
@@ -272,6 +236,8 @@ impl Store for Faulty {
             self.inner.import(under, import).await
         })
     }
+
+    oncely_core::hand_on!(inner: note owner steady_since log tallies census flush health gate turn_gate);
 }
 
 fn broken_by(fault: Fault) -> Vec<&'static str> {

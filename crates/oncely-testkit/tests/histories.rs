@@ -13,9 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
-    Millis, Move, Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError,
-    StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version,
+    Change, Event, IntentId, Replaced, Store, StoreError, StoreErrorKind, StoreFuture, Stored, Version,
 };
 use oncely_testkit::histories::{Plan, record};
 use oncely_testkit::reference::Reference;
@@ -55,14 +53,6 @@ impl Faulty {
 impl Store for Faulty {
     fn describe(&self) -> String {
         format!("faulty:{:?}", self.fault)
-    }
-
-    fn peek(&self, intent: &IntentId) -> Option<Stored> {
-        self.inner.peek(intent)
-    }
-
-    fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
-        self.inner.create(intent, draft, events)
     }
 
     fn load(&self, intent: IntentId) -> StoreFuture<'_, Option<Stored>> {
@@ -107,69 +97,8 @@ impl Store for Faulty {
         })
     }
 
-    fn note(&self, events: Vec<Event>) -> StoreFuture<'_, ()> {
-        self.inner.note(events)
-    }
-
-    fn watch(&self, intent: IntentId, seen: Version) -> StoreFuture<'_, ()> {
-        self.inner.watch(intent, seen)
-    }
-
-    fn liveness(&self, owner: &Owner) -> Liveness {
-        self.inner.liveness(owner)
-    }
-
-    fn owner(&self) -> Owner {
-        self.inner.owner()
-    }
-
-    fn now(&self) -> StoreFuture<'_, Millis> {
-        self.inner.now()
-    }
-
-    fn steady_since(&self) -> Millis {
-        self.inner.steady_since()
-    }
-
-    fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
-        self.inner.scan(filter, from, limit)
-    }
-
-    fn log(&self, query: LogQuery) -> StoreFuture<'_, Page<LoggedEvent>> {
-        self.inner.log(query)
-    }
-
-    fn purge(&self, limit: usize) -> StoreFuture<'_, PurgeReport> {
-        self.inner.purge(limit)
-    }
-
-    fn tally(&self, namespace: &Namespace, tool: &ToolName, increments: &[(Counter, u64)]) {
-        self.inner.tally(namespace, tool, increments);
-    }
-
-    fn tallies(&self) -> StoreFuture<'_, Vec<Tally>> {
-        self.inner.tallies()
-    }
-
-    fn census(&self) -> StoreFuture<'_, Vec<(StateName, u64)>> {
-        self.inner.census()
-    }
-
-    fn flush(&self) -> StoreFuture<'_, ()> {
-        self.inner.flush()
-    }
-
-    fn gate(&self) -> StoreFuture<'_, Gate> {
-        self.inner.gate()
-    }
-
-    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate> {
-        self.inner.turn_gate(from, to)
-    }
-
-    fn import(&self, under: Move, import: Import) -> StoreFuture<'_, ()> {
-        self.inner.import(under, import)
-    }
+    oncely_core::hand_on!(inner: peek create note watch liveness owner now steady_since scan log purge tally tallies census
+        flush health gate turn_gate import);
 }
 
 /// How many of ten histories cannot have happened.

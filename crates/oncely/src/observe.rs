@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
-    Millis, Move, Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreErrorKind,
-    StoreFuture, Stored, Tally, ToolName, Version,
+    Change, Created, Draft, Event, IntentId, Replaced, Store, StoreErrorKind, StoreFuture, Stored, ToolName,
+    Version,
 };
 use tokio::time::Instant;
 
@@ -152,14 +151,6 @@ impl Heard {
 }
 
 impl Store for Heard {
-    fn describe(&self) -> String {
-        self.store.describe()
-    }
-
-    fn peek(&self, intent: &IntentId) -> Option<Stored> {
-        self.store.peek(intent)
-    }
-
     fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
         self.time(StoreOp::Create, self.store.create(intent, draft, events))
     }
@@ -182,63 +173,6 @@ impl Store for Heard {
         self.time(StoreOp::Note, self.store.note(events))
     }
 
-    fn watch(&self, intent: IntentId, seen: Version) -> StoreFuture<'_, ()> {
-        self.store.watch(intent, seen)
-    }
-
-    fn liveness(&self, owner: &Owner) -> Liveness {
-        self.store.liveness(owner)
-    }
-
-    fn owner(&self) -> Owner {
-        self.store.owner()
-    }
-
-    fn now(&self) -> StoreFuture<'_, Millis> {
-        self.store.now()
-    }
-
-    fn steady_since(&self) -> Millis {
-        self.store.steady_since()
-    }
-
-    fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
-        self.store.scan(filter, from, limit)
-    }
-
-    fn log(&self, query: LogQuery) -> StoreFuture<'_, Page<LoggedEvent>> {
-        self.store.log(query)
-    }
-
-    fn purge(&self, limit: usize) -> StoreFuture<'_, PurgeReport> {
-        self.store.purge(limit)
-    }
-
-    fn tally(&self, namespace: &Namespace, tool: &ToolName, increments: &[(Counter, u64)]) {
-        self.store.tally(namespace, tool, increments);
-    }
-
-    fn tallies(&self) -> StoreFuture<'_, Vec<Tally>> {
-        self.store.tallies()
-    }
-
-    fn census(&self) -> StoreFuture<'_, Vec<(StateName, u64)>> {
-        self.store.census()
-    }
-
-    fn flush(&self) -> StoreFuture<'_, ()> {
-        self.store.flush()
-    }
-
-    fn gate(&self) -> StoreFuture<'_, Gate> {
-        self.store.gate()
-    }
-
-    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate> {
-        self.store.turn_gate(from, to)
-    }
-
-    fn import(&self, under: Move, import: Import) -> StoreFuture<'_, ()> {
-        self.store.import(under, import)
-    }
+    oncely_core::hand_on!(store: describe peek watch liveness owner now steady_since scan log purge tally tallies census
+        flush health gate turn_gate import);
 }

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use oncely_core::limits::PAGE_MAX;
-use oncely_core::{Change, Counter, Filter, IntentId, Replaced, StateName, Store, StoreError, Version};
+use oncely_core::{
+    Change, Counter, Filter, IntentId, Link, Replaced, StateName, Store, StoreError, StoreHealth, Version,
+};
 use oncely_store::SqliteOptions;
 use serde::Serialize;
 
@@ -174,6 +176,10 @@ fn examine_file_system(path: &Path, report: &mut Report) {
 async fn examine_store(store: &dyn Store, report: &mut Report) {
     report.add("open", Health::Ok, store.describe());
     report.hear("write", try_writing(store).await);
+    // After the ledger was asked for something: only then it is known how the way to it is.
+    if let Some((health, message)) = tell_link(&store.health()) {
+        report.add("connection", health, message);
+    }
     report.hear("clock", read_clock(store).await);
     report.hear("in_doubt", count_in_doubt(store).await);
     report.hear("superseded", count_superseded(store).await);
@@ -191,6 +197,22 @@ async fn try_writing(store: &dyn Store) -> Finding {
         (Replaced::Stale(None), None) => (Health::Ok, "the ledger takes writes and answers reads".to_owned()),
         _ => (Health::Fail, "the ledger holds a record that nobody can have written".to_owned()),
     })
+}
+
+/// How the way to a ledger is that is elsewhere.
+fn tell_link(health: &StoreHealth) -> Option<(Health, String)> {
+    let StoreHealth { connected, reconnects, queued, queue_max, .. } = health;
+    match &health.link {
+        Link::Local => None,
+        Link::Connected => Some((
+            Health::Ok,
+            format!("{connected} open, {reconnects} made again; {queued} of {queue_max} requests wait"),
+        )),
+        Link::Reconnecting { for_how_long, why } | Link::Refused { for_how_long, why } => {
+            let since = output::age(for_how_long.as_millis() as u64);
+            Some((Health::Fail, format!("not reached for {since}: {why}")))
+        }
+    }
 }
 
 async fn read_clock(store: &dyn Store) -> Finding {

@@ -56,3 +56,59 @@ fn a_database_of_another_program_is_left_alone() {
     let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0)).unwrap();
     assert_eq!(tables, 1);
 }
+
+/// On Redis there are no tables: to migrate makes the ledger where there is none, and nothing else.
+#[test]
+fn a_ledger_on_redis_is_made_once_and_checked_without_being_changed() {
+    let server = oncely_testkit::servers::Redis::start().unwrap();
+    let world = World::to(&format!("{}?shards=4", server.url()));
+    let store = ["--store", &world.to];
+    let absent = world.json(&[&store[..], &["store", "check", "--json"]].concat(), 0);
+    let ledger = |report: &serde_json::Value| {
+        let checks = report["checks"].as_array().unwrap();
+        let found = checks.iter().find(|c| c["check"] == "ledger").unwrap();
+        (found["health"].as_str().unwrap().to_owned(), found["message"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(ledger(&absent).0, "warn", "{absent}");
+    assert_eq!(server.cli(&["DBSIZE"]).unwrap(), "0", "a check made a ledger");
+    let printed = text(&world.run(&[&store[..], &["store", "migrate", "--print"]].concat()).stdout);
+    assert!(printed.contains("no tables"), "{printed}");
+    assert_eq!(server.cli(&["DBSIZE"]).unwrap(), "0", "printing made a ledger");
+    let made = world.json(&[&store[..], &["store", "migrate", "--json"]].concat(), 0);
+    assert!(made["from"].is_null() && made["to"] == 1 && made["changed"] == true, "{made}");
+    assert_eq!(server.cli(&["DBSIZE"]).unwrap(), "4", "a head for each shard");
+    let again = world.json(&[&store[..], &["store", "migrate", "--json"]].concat(), 0);
+    assert!(again["from"] == 1 && again["to"] == 1 && again["changed"] == false, "{again}");
+    let checked = world.json(&[&store[..], &["store", "check", "--json"]].concat(), 0);
+    assert_eq!((ledger(&checked).0.as_str(), checked["ok"].as_bool()), ("ok", Some(true)), "{checked}");
+    assert!(text(&world.run(&[&store[..], &["store", "check"]].concat()).stdout).contains("it takes calls"));
+    assert_eq!(server.cli(&["DBSIZE"]).unwrap(), "4", "a check wrote something");
+    // What a move has filled is told as such, and stays so.
+    assert_eq!(world.pay(&world.from, "paid"), 0);
+    world.copy(&[], 0);
+    let filled = world.json(&[&store[..], &["store", "migrate", "--json"]].concat(), 0);
+    assert!(filled["from"] == 2 && filled["changed"] == false, "{filled}");
+    assert_eq!((world.pay(&world.to, "paid"), world.effects("paid")), (0, 1));
+}
+
+#[test]
+fn keys_of_another_program_and_a_server_that_is_unfit_are_told_and_left_alone() {
+    let server = oncely_testkit::servers::Redis::start().unwrap();
+    let world = World::to(&server.url());
+    let (check, migrate) = (
+        ["--store", &world.to, "store", "check", "--json"],
+        ["--store", &world.to, "store", "migrate", "--json"],
+    );
+    server.cli(&["SET", "{oncely:0}:head", "mine"]).unwrap();
+    for command in [&check, &migrate] {
+        let refused = world.json(command, 12);
+        assert!(refused.to_string().contains("choose another ?prefix="), "{refused}");
+    }
+    assert_eq!(server.cli(&["GET", "{oncely:0}:head"]).unwrap(), "mine");
+    server.cli(&["DEL", "{oncely:0}:head"]).unwrap();
+    server.cli(&["CONFIG", "SET", "appendfsync", "everysec"]).unwrap();
+    let unfit = world.json(&check, 12);
+    assert!(unfit.to_string().contains("CONFIG SET appendfsync always"), "{unfit}");
+    assert!(world.json(&migrate, 12).to_string().contains("nothing was written"));
+    assert_eq!(server.cli(&["DBSIZE"]).unwrap(), "0");
+}

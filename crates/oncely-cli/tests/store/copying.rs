@@ -4,6 +4,7 @@ use std::process::Stdio;
 
 use oncely::outcome;
 use oncely_core::Gate;
+use oncely_testkit::servers::{Redis, RedisCluster};
 
 use crate::world::{World, begin, contents, fill, text};
 
@@ -35,12 +36,33 @@ async fn a_ledger_with_every_state_arrives_whole_and_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ledger_moves_to_postgres_and_back_and_is_the_same() {
     let url = oncely_testkit::servers::Postgres::shared().unwrap().fresh_database().unwrap();
-    let mut world = World::to(&url);
+    moves_through(&[&url]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_moves_to_redis_to_a_cluster_and_back_and_is_the_same() {
+    let single = redis("to-and-fro");
+    let many = format!("{}&shards=64", redis("sharded"));
+    let cluster = RedisCluster::start(3, 3).unwrap();
+    let servers: Vec<String> = cluster.urls().iter().map(|url| url.replace("redis://", "")).collect();
+    let cluster = format!("redis+cluster://{}?wait=1&wait_timeout=5s", servers.join(","));
+    moves_through(&[&single, &cluster, &many]).await;
+}
+
+/// A ledger of its own on the server that all tests share.
+fn redis(prefix: &str) -> String {
+    format!("{}?prefix={prefix}", Redis::shared().unwrap().url())
+}
+
+/// From a file through all these places to another file.
+async fn moves_through(places: &[&str]) {
+    let mut world = World::to(places[0]);
     assert_eq!(world.pay(&world.from, "paid"), 0);
     fill(&world.open(&world.from).await).await;
     let before = contents(&**world.open(&world.from).await.store(), 0).await;
     let mut shift = 0;
-    for back in [world.path("back.db").display().to_string(), String::new()] {
+    let back = format!("sqlite:{}", world.path("back.db").display());
+    for next in places[1..].iter().copied().chain([&*back, "nowhere:"]) {
         let report = world.copy(&[], 0);
         shift += report["clock_shift_ms"].as_i64().unwrap();
         let after = contents(&**world.open(&world.to).await.store(), shift).await;
@@ -53,18 +75,69 @@ async fn a_ledger_moves_to_postgres_and_back_and_is_the_same() {
         assert_eq!((world.pay(&world.to, "paid"), world.effects("paid")), (0, 1));
         let checked = world.json(&["--store", &world.from, "store", "check", "--json"], 12);
         assert_eq!(checked["ok"], false);
-        world.from = std::mem::replace(&mut world.to, format!("sqlite:{back}"));
+        world.from = std::mem::replace(&mut world.to, next.to_owned());
     }
     assert_eq!((world.pay(&world.from, "new"), world.effects("new")), (0, 1));
 }
 
-#[test]
-fn a_ledger_on_redis_says_that_it_cannot_be_moved_and_is_left_alone() {
-    let world = World::to(&oncely_testkit::servers::Redis::shared().unwrap().url());
-    assert_eq!(world.pay(&world.from, "paid"), 0);
-    let refused = world.run(&world.copy_args(&[]));
-    assert!(!refused.status.success());
-    assert_eq!((world.pay(&world.from, "on"), world.effects("on")), (0, 1), "the file goes on as before");
+/// Claims go on in the old ledger while it is closed, from many tasks and over every shard.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_of_what_a_ledger_on_redis_acknowledged_while_it_was_closed() {
+    let world = World::from(&format!("{}&shards=16", redis("closing")));
+    let oncely = world.open(&world.from).await;
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..8 {
+        let oncely = oncely.clone();
+        writers.spawn(async move {
+            let mut done = Vec::new();
+            for n in 0.. {
+                let key = format!("{writer}-{n}");
+                let call = oncely.tool("pay").key(&key).payload(&1);
+                match call.run(|_| async { outcome::created(&1) }).await {
+                    Ok(_) => done.push(key),
+                    Err(error) => {
+                        assert!(error.to_string().contains("new.db"), "{error}");
+                        break;
+                    }
+                }
+            }
+            done
+        });
+    }
+    let started = std::time::Instant::now();
+    while oncely.store().census().await.unwrap().iter().map(|(_, n)| n).sum::<u64>() < 200 {
+        assert!(started.elapsed().as_secs() < 60, "nothing is written");
+    }
+    let report = world.copy(&["--wait", "1m"], 0);
+    let new = world.open(&world.to).await;
+    let mut all = 0;
+    while let Some(done) = writers.join_next().await {
+        for key in done.unwrap() {
+            all += 1;
+            let call = new.tool("pay").key(&key).payload(&1);
+            let answer = call.run(|_| async { panic!("it ran again") }).await.unwrap();
+            assert!(matches!(answer, oncely::Answer::Replayed(_)), "{key}: {answer:?}");
+        }
+    }
+    assert_eq!(report["records"], all, "{report}");
+}
+
+#[tokio::test]
+async fn nothing_is_moved_from_redis_while_an_attempt_is_under_way() {
+    let world = World::from(&redis("busy"));
+    let oncely = world.open(&world.from).await;
+    let attempt = begin(&oncely, "under-way").await;
+    let refusal = world.copy(&["--wait", "50ms"], 15);
+    assert_eq!(refusal["error"]["code"], "ATTEMPTS_UNDER_WAY");
+    for ledger in [&world.from, &world.to] {
+        assert_eq!(world.open(ledger).await.store().gate().await.unwrap(), Gate::Open, "{ledger}");
+    }
+    assert_eq!((world.pay(&world.from, "still"), world.effects("still")), (0, 1));
+    assert!(attempt.complete(outcome::created(&1)).await.is_none());
+    assert_eq!(world.copy(&[], 0)["records"], 2);
+    let check = world.json(&["--store", &world.from, "store", "check", "--json"], 12);
+    let gate = check["checks"].as_array().unwrap().iter().find(|c| c["check"] == "gate").unwrap();
+    assert!(gate["message"].as_str().unwrap().contains("new.db"), "{gate}");
 }
 
 #[test]

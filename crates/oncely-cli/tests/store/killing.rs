@@ -50,14 +50,31 @@ async fn fill_much(oncely: &Oncely) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_is_killed_goes_on_and_no_key_runs_in_both_ledgers() {
+    is_killed_again_and_again(World::new(), World::new()).await;
+}
+
+/// A ledger of its own, of many shards: between any two of them a copy can be killed.
+fn sharded(prefix: &str) -> String {
+    format!("{}?shards=16&prefix={prefix}", oncely_testkit::servers::Redis::shared().unwrap().url())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_to_redis_that_is_killed_goes_on_and_no_key_runs_in_both_ledgers() {
+    is_killed_again_and_again(World::to(&sharded("filled")), World::to(&sharded("aim"))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_from_redis_that_is_killed_goes_on_and_no_key_runs_in_both_ledgers() {
+    is_killed_again_and_again(World::from(&sharded("left")), World::from(&sharded("aim-left"))).await;
+}
+
+/// `aim` is the same once more: how long a copy takes is measured there.
+async fn is_killed_again_and_again(world: World, aim: World) {
     let mut chance = Chance::new();
-    let world = World::new();
     assert_eq!(world.pay(&world.from, "paid"), 0);
     let old = world.open(&world.from).await;
     fill_much(&old).await;
     let before = contents(&**old.store(), 0).await;
-    // How long one takes from start to end, to aim by: on ledgers of its own.
-    let aim = World::new();
     fill_much(&aim.open(&aim.from).await).await;
     let started = Instant::now();
     aim.copy(&[], 0);

@@ -11,6 +11,7 @@
 
 mod checking;
 mod copying;
+mod healing;
 mod killing;
 mod serving;
 mod world;

@@ -29,6 +29,11 @@ impl World {
         Self { to: address.to_owned(), ..Self::new() }
     }
 
+    /// From this place to a file.
+    pub(crate) fn from(address: &str) -> Self {
+        Self { from: address.to_owned(), ..Self::new() }
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

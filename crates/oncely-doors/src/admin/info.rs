@@ -56,7 +56,7 @@ pub(super) async fn openapi(ask: Ask) -> Result<Response<Body>, Problem> {
 /// `GET /metrics`
 pub(super) async fn metrics(ask: Ask) -> Result<Response<Body>, Problem> {
     ask.query.finish()?;
-    let text = metrics::render(&ask.state).await?;
+    let text = metrics::render(&ask.state).await;
     Ok(with_type(text, "text/plain; version=0.0.4; charset=utf-8"))
 }
 

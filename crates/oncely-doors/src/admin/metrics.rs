@@ -8,16 +8,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use oncely::{AnswerKind, Observer, StoreOp};
-use oncely_core::{Counter, StoreErrorKind, ToolName};
+use oncely_core::{Counter, Link, StoreError, StoreErrorKind, StoreHealth, ToolName};
 
 use super::AdminState;
-use super::problem::Problem;
 use crate::stats::{Counts, Stats};
 
 /// Most tools with labels of their own; the others are counted together.
 pub const TOOLS_MAX: usize = 100;
 /// The label of the tools beyond that.
 pub const OTHER: &str = "other";
+/// How long the ledger may take to tell what it counts: a scrape usually has ten seconds.
+const LEDGER_PATIENCE: Duration = Duration::from_secs(8);
 /// Upper bounds of the latency buckets, in microseconds.
 const BUCKETS_US: [u64; 14] =
     [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000];
@@ -128,12 +129,54 @@ impl Metrics {
     }
 }
 
-/// Everything, as one text.
-pub(super) async fn render(state: &AdminState) -> Result<String, Problem> {
+/// Everything, as one text. While the ledger cannot be reached, what it counts is left out; what this process knows is not.
+pub(super) async fn render(state: &AdminState) -> String {
+    let mut out = String::with_capacity(16 * 1024);
+    let counted = tokio::time::timeout(LEDGER_PATIENCE, render_ledger(state, &mut out)).await;
+    if !matches!(counted, Ok(Ok(()))) {
+        // Half of it would look like counters that have been reset.
+        out.clear();
+    }
+    render_health(&mut out, &state.oncely.store().health());
+    family(&mut out, "oncely_waiting", "gauge", "Callers that wait for another attempt in this process.");
+    line(&mut out, format_args!("oncely_waiting {}", state.oncely.waiting()));
+    family(&mut out, "oncely_open_effects", "gauge", "Effects open in this process.");
+    line(&mut out, format_args!("oncely_open_effects {}", state.oncely.open_effects()));
+    if let Some(metrics) = &state.metrics {
+        metrics.render(&mut out);
+    }
+    for source in &state.sources {
+        source.render(&mut out);
+    }
+    out
+}
+
+/// The way to the ledger, as this process sees it.
+fn render_health(out: &mut String, health: &StoreHealth) {
+    let name = "oncely_store_link";
+    family(out, name, "gauge", "1 at the state of the way to the ledger.");
+    for word in Link::WORDS {
+        let stands = u8::from(word == health.link.as_str());
+        line(out, format_args!("{name}{{state=\"{word}\"}} {stands}"));
+    }
+    let down = health.link.down_for().map_or(0.0, |time| time.as_secs_f64());
+    for (name, kind, help, value) in [
+        ("oncely_store_down_seconds", "gauge", "For how long the ledger has not been usable.", down),
+        ("oncely_store_connections", "gauge", "Open connections to the ledger.", health.connected as f64),
+        ("oncely_store_reconnects_total", "counter", "Connections made again.", health.reconnects as f64),
+        ("oncely_store_queue", "gauge", "Requests that wait for the ledger.", health.queued as f64),
+        ("oncely_store_queue_max", "gauge", "Requests that may wait.", health.queue_max as f64),
+    ] {
+        family(out, name, kind, help);
+        line(out, format_args!("{name} {value}"));
+    }
+}
+
+/// What the ledger counts.
+async fn render_ledger(state: &AdminState, out: &mut String) -> Result<(), StoreError> {
     let store = &**state.oncely.store();
     let stats = Stats::gather(store, &state.policy, None).await?;
     let census = store.census().await?;
-    let mut out = String::with_capacity(16 * 1024);
     let tools = by_tool(&stats);
     for (counter, name, help) in [
         (Counter::Calls, "oncely_ledger_calls_total", "Calls that reached the ledger."),
@@ -150,44 +193,29 @@ pub(super) async fn render(state: &AdminState) -> Result<String, Problem> {
             "Ends of superseded attempts: possible double effects.",
         ),
     ] {
-        family(&mut out, name, "counter", help);
+        family(out, name, "counter", help);
         for (tool, counts) in &tools {
-            line(&mut out, format_args!("{name}{{tool=\"{}\"}} {}", escape(tool), counts.of(counter)));
+            line(out, format_args!("{name}{{tool=\"{}\"}} {}", escape(tool), counts.of(counter)));
         }
     }
-    family(&mut out, "oncely_in_doubt", "gauge", "Records whose outcome is unknown: somebody has to look.");
+    family(out, "oncely_in_doubt", "gauge", "Records whose outcome is unknown: somebody has to look.");
     for (tool, counts) in &tools {
-        line(&mut out, format_args!("oncely_in_doubt{{tool=\"{}\"}} {}", escape(tool), counts.in_doubt));
+        line(out, format_args!("oncely_in_doubt{{tool=\"{}\"}} {}", escape(tool), counts.in_doubt));
     }
-    family(&mut out, "oncely_running", "gauge", "Records with an attempt under way.");
+    family(out, "oncely_running", "gauge", "Records with an attempt under way.");
     for (tool, counts) in &tools {
-        line(&mut out, format_args!("oncely_running{{tool=\"{}\"}} {}", escape(tool), counts.running));
+        line(out, format_args!("oncely_running{{tool=\"{}\"}} {}", escape(tool), counts.running));
     }
-    family(&mut out, "oncely_records", "gauge", "Records as the ledger has them, by state.");
+    family(out, "oncely_records", "gauge", "Records as the ledger has them, by state.");
     for (state, count) in census {
-        line(&mut out, format_args!("oncely_records{{state=\"{state}\"}} {count}"));
+        line(out, format_args!("oncely_records{{state=\"{state}\"}} {count}"));
     }
-    family(
-        &mut out,
-        "oncely_cost_saved_total",
-        "counter",
-        "What prevented duplicates would have cost, by unit.",
-    );
+    family(out, "oncely_cost_saved_total", "counter", "What prevented duplicates would have cost, by unit.");
     for saved in &stats.cost_saved {
         let unit = escape(&saved.unit);
-        line(&mut out, format_args!("oncely_cost_saved_total{{unit=\"{unit}\"}} {}", saved.amount));
+        line(out, format_args!("oncely_cost_saved_total{{unit=\"{unit}\"}} {}", saved.amount));
     }
-    family(&mut out, "oncely_waiting", "gauge", "Callers that wait for another attempt in this process.");
-    line(&mut out, format_args!("oncely_waiting {}", state.oncely.waiting()));
-    family(&mut out, "oncely_open_effects", "gauge", "Effects open in this process.");
-    line(&mut out, format_args!("oncely_open_effects {}", state.oncely.open_effects()));
-    if let Some(metrics) = &state.metrics {
-        metrics.render(&mut out);
-    }
-    for source in &state.sources {
-        source.render(&mut out);
-    }
-    Ok(out)
+    Ok(())
 }
 
 /// Counts by tool, whatever the namespace; the tools called most have labels of their own.

@@ -128,7 +128,7 @@ impl AdminState {
         let own = Arc::new(own);
         Arc::new(move || {
             let own = own.clone();
-            Box::pin(async move { metrics::render(&own).await.ok() })
+            Box::pin(async move { Some(metrics::render(&own).await) })
         })
     }
 

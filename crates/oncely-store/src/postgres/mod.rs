@@ -38,7 +38,7 @@ use std::thread::JoinHandle;
 use oncely_core::{
     Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
     Millis, Move, Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError,
-    StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version,
+    StoreErrorKind, StoreFuture, StoreHealth, Stored, Tally, ToolName, Version,
 };
 use tokio::sync::oneshot;
 
@@ -49,9 +49,10 @@ pub use within::PostgresWithin;
 
 use crate::codec::pack_events;
 use crate::process;
+use crate::requests::{check_events, ready};
 use limits::EVENTS_MAX;
 use queue::{Answer, Job, Request};
-use shared::{Shared, pid, stopped};
+use shared::{Shared, stopped};
 
 /// A ledger in a PostgreSQL database.
 ///
@@ -59,19 +60,6 @@ use shared::{Shared, pid, stopped};
 pub struct PostgresStore {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// How a ledger is doing, for metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Health {
-    /// Open connections for calls; with none, calls wait.
-    pub connected: usize,
-    /// Connections opened after the first.
-    pub reconnects: u64,
-    /// Requests that wait.
-    pub queued: usize,
-    /// Whether messages from other machines arrive; else waiters' records are looked at often.
-    pub hears: bool,
 }
 
 impl PostgresStore {
@@ -93,24 +81,8 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// How the ledger is doing.
-    pub fn health(&self) -> Health {
-        Health {
-            connected: self.shared.connected.load(Ordering::Relaxed),
-            reconnects: self.shared.reconnects.load(Ordering::Relaxed),
-            queued: self.shared.queue.len(),
-            hears: self.shared.watchers.hears(),
-        }
-    }
-
     fn check_process(&self) -> Result<(), StoreError> {
-        if pid() == self.shared.opened_by {
-            return Ok(());
-        }
-        Err(StoreError::before(
-            StoreErrorKind::Unavailable,
-            "this process was forked from the one that opened the ledger; nothing was written; open it again here",
-        ))
+        self.shared.opened_by.check()
     }
 
     fn ask<T: Send + 'static>(&self, request: Request, pick: fn(Answer) -> Option<T>) -> StoreFuture<'_, T> {
@@ -146,7 +118,7 @@ impl Store for PostgresStore {
     fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
         let events = match packed(&events) {
             Ok(events) => events,
-            Err(error) => return Box::pin(std::future::ready(Err(error))),
+            Err(error) => return ready(Err(error)),
         };
         self.ask(Request::Create { intent, draft: Box::new(draft), events }, |answer| match answer {
             Answer::Created(created) => Some(created),
@@ -170,7 +142,7 @@ impl Store for PostgresStore {
     ) -> StoreFuture<'_, Replaced> {
         let events = match packed(&events) {
             Ok(events) => events,
-            Err(error) => return Box::pin(std::future::ready(Err(error))),
+            Err(error) => return ready(Err(error)),
         };
         let request = match change {
             Change::Put(draft) => Request::Put { intent, expected, draft, events },
@@ -185,7 +157,7 @@ impl Store for PostgresStore {
     fn note(&self, events: Vec<Event>) -> StoreFuture<'_, ()> {
         match packed(&events) {
             Ok(_) => self.ask(Request::Job(Job::Note { events }), done),
-            Err(error) => Box::pin(std::future::ready(Err(error))),
+            Err(error) => ready(Err(error)),
         }
     }
 
@@ -278,6 +250,10 @@ impl Store for PostgresStore {
         })
     }
 
+    fn health(&self) -> StoreHealth {
+        self.shared.health()
+    }
+
     fn gate(&self) -> StoreFuture<'_, Gate> {
         self.ask(Request::Job(Job::Gate), the_gate)
     }
@@ -293,12 +269,7 @@ impl Store for PostgresStore {
 
 /// Packs the events of one request.
 fn packed(events: &[Event]) -> Result<Option<Vec<u8>>, StoreError> {
-    if events.len() > EVENTS_MAX {
-        let count = events.len();
-        let message =
-            format!("{count} events in one write; at most {EVENTS_MAX} are allowed; nothing was written");
-        return Err(StoreError::before(StoreErrorKind::Overloaded, message));
-    }
+    check_events(events, EVENTS_MAX)?;
     Ok(if events.is_empty() { None } else { Some(pack_events(events)) })
 }
 

@@ -124,12 +124,12 @@ async fn work(shared: Arc<Shared>, mut session: Option<Session>) {
                 None => return,
             },
         };
-        shared.connected.fetch_add(1, Ordering::Relaxed);
+        shared.gained();
         let mut afterwards = serve_session(&shared, &mut current, &bell).await;
         while afterwards == Afterwards::Await && current.recover().await {
             afterwards = serve_session(&shared, &mut current, &bell).await;
         }
-        shared.connected.fetch_sub(1, Ordering::Relaxed);
+        shared.lost();
         if afterwards == Afterwards::GoOn {
             shared.queue.retire(Unless::Never);
             return;

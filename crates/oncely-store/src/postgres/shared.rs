@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use oncely_core::{Millis, StoreError, StoreErrorKind};
+use oncely_core::{Link as Reached, Millis, StoreError, StoreErrorKind, StoreHealth};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::connect::{Door, Link};
 use super::options::PostgresOptions;
@@ -13,12 +14,13 @@ use super::rows::Half;
 use super::session::{Names, Session};
 use super::sql::Statements;
 use super::waiters::Waiters;
+use crate::requests::Opener;
 use crate::tallies::Tallies;
 
 /// What the tasks of one ledger share.
 pub(crate) struct Shared {
     /// The process that opened the ledger.
-    pub(crate) opened_by: u32,
+    pub(crate) opened_by: Opener,
     pub(crate) address: String,
     /// The channel of messages between machines.
     pub(crate) channel: String,
@@ -33,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) connected: AtomicUsize,
     pub(crate) reconnects: AtomicU64,
     pub(crate) refused: Mutex<Option<StoreError>>,
+    /// Since when there is no connection.
+    lost_at: Mutex<Option<Instant>>,
     pub(crate) closing: Notify,
     /// Rung when somebody waits for the first time.
     pub(crate) listen: Notify,
@@ -41,7 +45,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(options: PostgresOptions) -> Result<Self, StoreError> {
         Ok(Self {
-            opened_by: pid(),
+            opened_by: Opener::this(),
             address: options.describe(),
             channel: channel(&options.schema),
             statements: Arc::new(Statements::new(&options.schema)),
@@ -54,6 +58,7 @@ impl Shared {
             connected: AtomicUsize::new(0),
             reconnects: AtomicU64::new(0),
             refused: Mutex::new(None),
+            lost_at: Mutex::new(None),
             closing: Notify::new(),
             listen: Notify::new(),
         })
@@ -84,6 +89,43 @@ impl Shared {
         if !heads.is_empty() {
             // If there is no room for it, those who wait find out by themselves.
             let _ = self.queue.submit(Request::Job(Job::Tell { heads }));
+        }
+    }
+
+    /// Counts a connection in.
+    pub(crate) fn gained(&self) {
+        self.connected.fetch_add(1, Ordering::Relaxed);
+        *self.lost_at.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Counts it out.
+    pub(crate) fn lost(&self) {
+        if self.connected.fetch_sub(1, Ordering::Relaxed) == 1 {
+            *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.lost_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+    }
+
+    /// How the way to the server is.
+    pub(crate) fn health(&self) -> StoreHealth {
+        let connected = self.connected.load(Ordering::Relaxed);
+        let lost_at = *self.lost_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let link = match lost_at.filter(|_| connected == 0) {
+            None => Reached::Connected,
+            Some(at) => {
+                let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let closed =
+                    || StoreError::before(StoreErrorKind::Unavailable, "the last connection was closed");
+                Reached::lost(&refused.unwrap_or_else(closed), at.elapsed())
+            }
+        };
+        StoreHealth {
+            link,
+            connected,
+            reconnects: self.reconnects.load(Ordering::Relaxed),
+            queued: self.queue.len(),
+            queue_max: self.door.options.queue_max,
+            hears: self.watchers.hears(),
         }
     }
 
@@ -130,9 +172,4 @@ pub(crate) fn stopped() -> StoreError {
         StoreErrorKind::Unavailable,
         "the ledger was closed before it answered; it is not known whether the write took place",
     )
-}
-
-/// This process.
-pub(crate) fn pid() -> u32 {
-    rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
 }

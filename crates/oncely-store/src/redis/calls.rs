@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use oncely_core::limits::AUDIT_FOR_MS;
 use oncely_core::{
-    Change, Created, Draft, Event, IntentId, Millis, Record, Replaced, State, StoreError, StoreErrorKind,
-    Stored, Version, Wrote,
+    Change, Created, Draft, Event, EventKind, IntentId, Millis, Record, Replaced, State, StoreError,
+    StoreErrorKind, Stored, Version, Wrote,
 };
 use tokio::sync::oneshot;
 
@@ -70,19 +70,8 @@ impl Shared {
     }
 
     pub(crate) fn ask_create(&self, intent: &IntentId, draft: &Draft, events: &[Event]) -> Asked {
-        let Filed { due, from, keep } = filed(draft);
-        let (body, entries) = (pack(intent, draft), pack_entries(events));
-        let count = entries.len().to_string();
-        let mut arguments: Vec<&[u8]> = Vec::with_capacity(6 + entries.len());
-        arguments.extend([
-            &intent.0[..],
-            &body,
-            due.as_bytes(),
-            from.as_bytes(),
-            keep.as_bytes(),
-            count.as_bytes(),
-        ]);
-        arguments.extend(entries.iter().map(Vec::as_slice));
+        let arguments = create_arguments(intent, draft, events);
+        let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
         let part = Part::new(Script::Create, &[&self.keys.record(intent)], &arguments);
         self.run_part(self.keys.shard(intent), part)
     }
@@ -119,17 +108,19 @@ impl Shared {
         let (body, filed, tell) = match change {
             Change::Put(draft) => {
                 // A heartbeat changes nothing that anybody waits for.
-                let tell = !matches!(draft.body.state, State::Running { .. });
+                let tell = if matches!(draft.body.state, State::Running { .. }) { "" } else { "t" };
                 (pack(intent, draft), filed(draft), tell)
             }
-            Change::Remove => (Vec::new(), Filed::never(), true),
+            Change::Remove => (Vec::new(), Filed::never(), "t"),
         };
+        let begins = if events.iter().any(|event| event.kind == EventKind::Began) { "b" } else { "" };
+        let flags = [tell, begins].concat();
         let (version, entries) = (version_line(expected), pack_entries(events));
         let count = entries.len().to_string();
         let mut arguments: Vec<&[u8]> = Vec::with_capacity(8 + entries.len());
         arguments.extend([&intent.0[..], version.as_bytes(), &body]);
         arguments.extend([filed.due.as_bytes(), filed.from.as_bytes(), filed.keep.as_bytes()]);
-        arguments.extend([if tell { b"1".as_slice() } else { b"" }, count.as_bytes()]);
+        arguments.extend([flags.as_bytes(), count.as_bytes()]);
         arguments.extend(entries.iter().map(Vec::as_slice));
         let part =
             Part::new(Script::Replace, &[&self.keys.record(intent), &self.keys.gone(intent)], &arguments);
@@ -208,10 +199,10 @@ impl Shared {
     pub(crate) fn ask_note(&self, intent: &IntentId, events: &[Event]) -> Asked {
         let (keys, shard) = (&self.keys, self.keys.shard(intent));
         let (entries, remember) = (pack_entries(events), AUDIT_FOR_MS.to_string());
-        let mut arguments: Vec<&[u8]> = vec![remember.as_bytes()];
+        let mut arguments: Vec<&[u8]> = vec![self.router.mark(), remember.as_bytes()];
         arguments.extend(self.router.log_terms().iter().map(Vec::as_slice));
         arguments.extend(entries.iter().map(Vec::as_slice));
-        let names = [&keys.record(intent)[..], &keys.log(shard), &keys.gone(intent)];
+        let names = [&keys.record(intent)[..], &keys.log(shard), &keys.gone(intent), &keys.head(shard)];
         self.run(shard, Script::Note, &names, &arguments)
     }
 
@@ -282,4 +273,15 @@ fn version_line(version: Version) -> String {
     let mut line = version_text(version);
     line.push('\n');
     line
+}
+
+/// What the script that creates is told of a record.
+pub(crate) fn create_arguments(intent: &IntentId, draft: &Draft, events: &[Event]) -> Vec<Vec<u8>> {
+    let Filed { due, from, keep } = filed(draft);
+    let entries = pack_entries(events);
+    let mut arguments = Vec::with_capacity(6 + entries.len());
+    arguments.extend([intent.0.to_vec(), pack(intent, draft)]);
+    arguments.extend([due, from, keep, entries.len().to_string()].map(String::into_bytes));
+    arguments.extend(entries);
+    arguments
 }

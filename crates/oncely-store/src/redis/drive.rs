@@ -1,6 +1,11 @@
 //! What drives one connection: it takes what is queued for its server, sends it as one pipeline with at most one `WAIT`
 //! behind it, and tells the callers when all that they need has been answered.
 //!
+//! Who has written nothing is told at once: a duplicate does not wait for replicas. Whether something was written is not
+//! known when a pipeline is sent, so the `WAIT` behind it is a short one, long enough where replicas follow. Only what was
+//! written and is not confirmed by then is waited for on its own, for as long as the address says, and meanwhile the
+//! other connections take what comes.
+//!
 //! Answers belong to requests by their order on this connection and by nothing else. A caller that goes away leaves its
 //! request where it is: the answer is read and dropped. A connection that broke, or was given up half-way, is never used
 //! again. So no caller can be handed another one's answer.
@@ -17,6 +22,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::connect::Wire;
 use super::errors::{Broken, Redirect, cut_off, odd, redirect, refused};
+use super::flight::{Flight, Wait, confirmed, replies_of, share, together, wrote};
+use super::gate;
 use super::link::{Asks, Node, Part, Request, encode_together};
 use super::options::RedisServer;
 use super::resp::{Value, command};
@@ -24,11 +31,11 @@ use super::router::Router;
 
 /// Bytes that are under way on one connection, unless a single request is larger.
 const WINDOW_BYTES: usize = 16 * 1024;
-/// Most records in one call of a script: the server does nothing else meanwhile.
-const TOGETHER_MAX: usize = 32;
 /// First pause after a failed connection, doubled up to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(1);
+/// How long a whole pipeline waits for replicas, whether it has written something or not.
+const SHORT: Duration = Duration::from_millis(5);
 
 /// Drives one connection for as long as the ledger is open.
 pub(crate) async fn drive(node: Arc<Node>, router: Arc<Router>) {
@@ -38,12 +45,16 @@ pub(crate) async fn drive(node: Arc<Node>, router: Arc<Router>) {
         match router.connect(&node.server).await {
             Ok(wire) => {
                 pause = PAUSE_FIRST;
-                let mut link = Link { wire, server: &node.server, router: &router, flights: VecDeque::new() };
-                if let Some(broken) = link.run(&node, batch).await {
+                node.reach.gained();
+                let mut link = Link::new(wire, &node.server, &router);
+                let broken = link.run(&node, batch).await;
+                node.reach.ended(broken.as_ref().map(|broken| format!("{}: {broken}", node.server)));
+                if let Some(broken) = broken {
                     link.give_up(&broken);
                 }
             }
             Err(error) => {
+                node.reach.failed(&error);
                 router.unreached(batch, &error);
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_LAST);
@@ -58,35 +69,29 @@ struct Link<'a> {
     server: &'a RedisServer,
     router: &'a Arc<Router>,
     flights: VecDeque<Flight>,
+    /// Those that have written, and that too few replicas have confirmed so far.
+    short: Vec<(Request, Vec<Value>)>,
 }
 
-/// A pipeline that was sent.
-struct Flight {
-    /// Requests by call: several of one script go together.
-    waiting: VecDeque<Vec<Request>>,
-    /// Replies to the first call so far.
-    partial: Vec<Value>,
-    /// Those whose replies are there, but not yet confirmed.
-    answered: Vec<(Request, Vec<Value>)>,
-    /// How many replicas have to confirm.
-    replicas: u32,
-    bytes: usize,
-    deadline: Instant,
-    limit: Duration,
-}
+impl<'a> Link<'a> {
+    fn new(wire: Wire, server: &'a RedisServer, router: &'a Arc<Router>) -> Self {
+        Self { wire, server, router, flights: VecDeque::new(), short: Vec::new() }
+    }
 
-impl Link<'_> {
     /// Works until the connection is of no use any more; says why, if it broke.
     async fn run(&mut self, node: &Node, first: Vec<Request>) -> Option<Broken> {
         let mut next = Some(first);
         let mut keep = Keep::Yes;
         loop {
-            if keep == Keep::No && self.flights.is_empty() {
+            if keep == Keep::No && self.flights.is_empty() && self.short.is_empty() {
                 return None;
             }
             if let Some(batch) = next.take()
                 && let Err(broken) = self.send(batch).await
             {
+                return Some(broken);
+            }
+            if let Err(broken) = self.wait_on().await {
                 return Some(broken);
             }
             let free = WINDOW_BYTES.saturating_sub(self.flights.iter().map(|flight| flight.bytes).sum());
@@ -100,7 +105,7 @@ impl Link<'_> {
                     Ok(Keep::No) => keep = Keep::No,
                     Err(broken) => return Some(broken),
                 },
-                batch = node.next(free), if free > 0 && keep == Keep::Yes => next = Some(batch),
+                batch = node.next(free), if free > 0 && keep == Keep::Yes && !self.waits_on() => next = Some(batch),
                 () = until(deadline), if deadline.is_some() => {
                     return Some(Broken::Slow(deadline.map_or(Duration::ZERO, |(_, limit)| limit)));
                 }
@@ -108,23 +113,57 @@ impl Link<'_> {
         }
     }
 
-    /// Sends a pipeline. From the first byte on it is under way.
+    /// Sends a pipeline.
     async fn send(&mut self, batch: Vec<Request>) -> Result<(), Broken> {
-        let options = &self.router.dialer.options;
-        let replicas = if batch.iter().any(|request| request.writes) { self.router.replicas() } else { 0 };
-        let limit = options.timeout + if replicas > 0 { options.wait_timeout } else { Duration::ZERO };
+        let wait = match batch.iter().any(|request| request.writes) {
+            true => self.short_wait(),
+            false => None,
+        };
         let calls = together(batch);
-        let pipeline = self.pipeline(&calls, replicas, options.wait_timeout);
+        let pipeline = self.pipeline(&calls, wait);
+        self.take_off(calls.into(), Vec::new(), wait, pipeline).await
+    }
+
+    /// Waits on for replicas that have not confirmed yet what was written.
+    async fn wait_on(&mut self) -> Result<(), Broken> {
+        if self.short.is_empty() {
+            return Ok(());
+        }
+        let short = std::mem::take(&mut self.short);
+        // Nothing is sent behind such a wait: one that is under way waits for these as well.
+        if let Some(flight) = self.flights.back_mut().filter(|flight| flight.is_last_wait()) {
+            flight.answered.extend(short);
+            return Ok(());
+        }
+        let patience = self.router.dialer.options.wait_timeout;
+        let wait = Wait { replicas: self.router.replicas().max(1), patience, is_last: true };
+        self.take_off(VecDeque::new(), short, Some(wait), wait.encode()).await
+    }
+
+    /// Whether replicas are waited for, and nothing else is sent.
+    fn waits_on(&self) -> bool {
+        self.flights.back().is_some_and(|flight| flight.waiting.is_empty() && flight.is_last_wait())
+    }
+
+    /// The wait behind a pipeline; none where no replicas are asked for.
+    fn short_wait(&self) -> Option<Wait> {
+        let (replicas, whole) = (self.router.replicas(), self.router.dialer.options.wait_timeout);
+        let patience = whole.min(SHORT);
+        (replicas > 0).then_some(Wait { replicas, patience, is_last: patience == whole })
+    }
+
+    /// From the first byte on a pipeline is under way.
+    async fn take_off(
+        &mut self,
+        waiting: VecDeque<Vec<Request>>,
+        answered: Vec<(Request, Vec<Value>)>,
+        wait: Option<Wait>,
+        pipeline: Vec<u8>,
+    ) -> Result<(), Broken> {
+        let limit = self.router.dialer.options.timeout + wait.map_or(Duration::ZERO, |wait| wait.patience);
         let deadline = Instant::now() + limit;
-        self.flights.push_back(Flight {
-            answered: Vec::new(),
-            waiting: calls.into(),
-            partial: Vec::new(),
-            replicas,
-            bytes: pipeline.len(),
-            deadline,
-            limit,
-        });
+        let (partial, bytes) = (Vec::new(), pipeline.len());
+        self.flights.push_back(Flight { waiting, partial, answered, wait, bytes, deadline, limit });
         match tokio::time::timeout_at(deadline, self.wire.send(&pipeline)).await {
             Ok(sent) => sent,
             Err(_) => Err(Broken::Slow(limit)),
@@ -132,7 +171,7 @@ impl Link<'_> {
     }
 
     /// All calls of a batch, and behind them the wait for replicas.
-    fn pipeline(&self, calls: &[Vec<Request>], replicas: u32, patience: Duration) -> Vec<u8> {
+    fn pipeline(&self, calls: &[Vec<Request>], wait: Option<Wait>) -> Vec<u8> {
         let bytes = calls.iter().flatten().map(|request| request.len() + 64).sum::<usize>() + 512;
         let mut pipeline = Vec::with_capacity(bytes);
         for call in calls {
@@ -151,10 +190,7 @@ impl Link<'_> {
                 encode_together(&mut pipeline, &terms, &parts);
             }
         }
-        if replicas > 0 {
-            let (replicas, patience) = (replicas.to_string(), patience.as_millis().to_string());
-            pipeline.extend_from_slice(&command(&[b"WAIT", replicas.as_bytes(), patience.as_bytes()]));
-        }
+        pipeline.extend(wait.map(Wait::encode).unwrap_or_default());
         pipeline
     }
 
@@ -172,50 +208,56 @@ impl Link<'_> {
     fn take(&mut self, value: Value) -> Result<Keep, Broken> {
         // An answer to nothing: whose is it?
         let flight = self.flights.front_mut().ok_or(Broken::Closed)?;
+        let Some(call) = flight.waiting.front() else { return Ok(self.take_wait(&value)) };
+        flight.partial.push(value);
+        if flight.partial.len() < replies_of(call) {
+            return Ok(Keep::Yes);
+        }
+        let mut replies = std::mem::take(&mut flight.partial);
+        // Told that it was sent here for once, the server answers that, too.
+        if call.first().is_some_and(|request| request.asking) {
+            replies.remove(0);
+        }
+        let call = flight.waiting.pop_front().unwrap_or_default();
         let mut keep = Keep::Yes;
-        match flight.waiting.front() {
-            Some(call) => {
-                flight.partial.push(value);
-                if flight.partial.len() < replies_of(call) {
-                    return Ok(keep);
-                }
-                let mut replies = std::mem::take(&mut flight.partial);
-                // Told that it was sent here for once, the server answers that, too.
-                if call.first().is_some_and(|request| request.asking) {
-                    replies.remove(0);
-                }
-                let call = flight.waiting.pop_front().unwrap_or_default();
-                for (request, replies) in share(call, replies) {
-                    if flight.replicas > 0 {
-                        flight.answered.push((request, replies));
-                    } else if settle(request, replies, &Ok(()), self.server, self.router) == Keep::No {
-                        keep = Keep::No;
-                    }
-                }
-                if flight.waiting.is_empty() && flight.replicas == 0 {
-                    self.flights.pop_front();
-                }
-            }
-            // All have answered: this is what the wait for replicas came to.
-            None => {
-                let patience = self.router.dialer.options.wait_timeout;
-                let confirmed = confirmed(&value, flight.replicas, patience);
-                for (request, replies) in std::mem::take(&mut flight.answered) {
-                    if settle(request, replies, &confirmed, self.server, self.router) == Keep::No {
-                        keep = Keep::No;
-                    }
-                }
-                self.flights.pop_front();
+        for (request, replies) in share(call, replies) {
+            if flight.wait.is_some() && wrote(&request, &replies) {
+                flight.answered.push((request, replies));
+            } else if settle(request, replies, &Ok(()), self.server, self.router) == Keep::No {
+                keep = Keep::No;
             }
         }
+        if flight.waiting.is_empty() && flight.wait.is_none() {
+            self.flights.pop_front();
+        }
         Ok(keep)
+    }
+
+    /// All calls of the first flight have answered: this is what the wait for replicas came to.
+    fn take_wait(&mut self, value: &Value) -> Keep {
+        let mut keep = Keep::Yes;
+        let Some(Flight { answered, wait: Some(wait), .. }) = self.flights.pop_front() else { return keep };
+        let confirmed = confirmed(value, wait);
+        if confirmed.is_err() && !wait.is_last {
+            self.short.extend(answered);
+            return keep;
+        }
+        for (request, replies) in answered {
+            if settle(request, replies, &confirmed, self.server, self.router) == Keep::No {
+                keep = Keep::No;
+            }
+        }
+        keep
     }
 
     /// Tells those who are still under way that the connection is gone.
     fn give_up(&mut self, broken: &Broken) {
         let why = broken.to_string();
+        let confirmed = Err(why.clone());
+        for (request, replies) in self.short.drain(..) {
+            settle(request, replies, &confirmed, self.server, self.router);
+        }
         for flight in self.flights.drain(..) {
-            let confirmed = Err(why.clone());
             for (request, replies) in flight.answered {
                 settle(request, replies, &confirmed, self.server, self.router);
             }
@@ -242,57 +284,6 @@ async fn until(deadline: Option<(Instant, Duration)>) {
     }
 }
 
-/// Puts requests together that can be one call.
-fn together(batch: Vec<Request>) -> Vec<Vec<Request>> {
-    let mut calls: Vec<Vec<Request>> = Vec::new();
-    for request in batch {
-        let fits = |call: &&mut Vec<Request>| {
-            call.len() < TOGETHER_MAX && call.iter().all(|other| other.goes_with(&request))
-        };
-        match calls.iter_mut().find(fits) {
-            Some(call) => call.push(request),
-            None => calls.push(vec![request]),
-        }
-    }
-    calls
-}
-
-/// How many replies a call gets.
-fn replies_of(call: &[Request]) -> usize {
-    let Some(first) = call.first() else { return 0 };
-    let replies = match &first.asks {
-        Asks::Plain { replies, .. } => *replies,
-        Asks::Part(_) => 1,
-    };
-    replies + usize::from(first.asking)
-}
-
-/// Gives each request of a call its own replies: a script answers for each of its records.
-fn share(mut call: Vec<Request>, mut replies: Vec<Value>) -> Vec<(Request, Vec<Value>)> {
-    if !matches!(call.first().map(|request| &request.asks), Some(Asks::Part(_))) {
-        return call.pop().map(|request| (request, replies)).into_iter().collect();
-    }
-    match replies.pop().unwrap_or(Value::Nil) {
-        Value::Array(items) if items.len() == call.len() => {
-            call.into_iter().zip(items.into_iter().map(|item| vec![item])).collect()
-        }
-        // A refusal is for all of them.
-        other => call.into_iter().map(|request| (request, vec![other.clone()])).collect(),
-    }
-}
-
-/// Whether enough replicas have what was written on this connection before.
-fn confirmed(reply: &Value, wanted: u32, patience: Duration) -> Result<(), String> {
-    match reply {
-        Value::Int(count) if *count >= i64::from(wanted) => Ok(()),
-        Value::Int(count) => Err(format!(
-            "{count} of {wanted} replicas confirmed it within {} ms; with a failover it could be lost",
-            patience.as_millis()
-        )),
-        other => Err(format!("the wait for replicas was answered with {other:?}")),
-    }
-}
-
 /// Tells a caller, or sends the request elsewhere.
 fn settle(
     request: Request,
@@ -306,7 +297,8 @@ fn settle(
         _ => None,
     });
     if let Some(words) = refusal {
-        let error = refused(words, &server.to_string());
+        let moved = gate::refusal(words, &router.dialer.options.describe());
+        let error = moved.unwrap_or_else(|| refused(words, &server.to_string()));
         return match redirect(words) {
             Some(redirect) => {
                 // The scripts are taught when a connection is made; a replica is left for its primary.
@@ -321,10 +313,9 @@ fn settle(
         };
     }
     let first = replies.first().unwrap_or(&Value::Nil);
-    let wrote = request.writes && first.items().first() != Some(&Value::Int(0));
     let answer = match confirmed {
         _ if request.writes && first.items().is_empty() => Err(odd(first, &server.to_string())),
-        Err(why) if wrote => {
+        Err(why) if wrote(&request, &replies) => {
             let message = format!("{server} has written it, but {why}; nothing was started");
             Err(StoreError::ambiguous(StoreErrorKind::Unavailable, message))
         }
@@ -333,7 +324,3 @@ fn settle(
     request.answer(answer);
     Keep::Yes
 }
-
-// A call's entry in the log has a place for each record, or for each part of its events if there are more of them.
-const _: () =
-    assert!((TOGETHER_MAX * super::EVENTS_MAX.div_ceil(32)) as u64 <= super::value::ENTRY_PLACES_MAX);

@@ -1,27 +1,41 @@
-//! What makes keys on a server a ledger: a head in every shard, which says the format, the number of shards, and which
-//! ledger this is. A server that comes back empty, or with another ledger, is refused instead of believed.
+//! What makes keys on a server a ledger: a head in every shard, which says the format, the number of shards, which
+//! ledger this is, and whether its gate is open. A server that comes back empty, or with another ledger, is refused
+//! instead of believed.
 
 use std::sync::Arc;
 
 use oncely_core::name::hex;
-use oncely_core::{StoreError, StoreErrorKind};
+use oncely_core::{Gate, StoreError, StoreErrorKind};
 
 use super::connect::Wire;
 use super::errors::odd;
+use super::gate;
 use super::keys::Keys;
 use super::options::{RedisKind, RedisOptions, RedisServer, SHARDS_MAX};
 use super::resp::{Value, command};
 use super::router::Router;
 
+/// The first format, which ledgers are made in.
 const FORMAT: u32 = 1;
+/// The format of a ledger that a move has filled, whose log tells times of its own; and of one whose gate is not open. To
+/// programs that know only the first one, such a ledger is too new.
+pub(crate) const FORMAT_MOVED: u32 = 2;
 /// Shards of a new ledger in a cluster.
 const SHARDS_IN_CLUSTER: u16 = 64;
+/// Sets a key if it still holds what it is known to hold.
+const IF_STILL: &[u8] =
+    b"if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]) end return 1";
 
 /// What a head says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) shards: u16,
     pub(crate) ledger: String,
+    /// Its format while its gate is open.
+    pub(crate) format: u32,
+    pub(crate) gate: Gate,
+    /// The last id of the shard's log, while that is shut.
+    pub(crate) last: Option<String>,
     /// Whether all shards have their heads. Said by the first shard only.
     is_ready: bool,
 }
@@ -31,11 +45,31 @@ impl Head {
         self.ledger == other.ledger && self.shards == other.shards
     }
 
-    /// The words that stand in the head of every shard of this ledger, and of no other.
+    /// The words that stand in the head of every shard of this ledger, and of no other, while its gate is open.
     pub(crate) fn mark(&self) -> String {
         format!(" {} {} ", self.shards, self.ledger)
     }
 
+    /// The words that stand in the head of every shard of this ledger while its gate stands like this.
+    pub(crate) fn mark_of(&self, format: u32, gate: &Gate) -> String {
+        match gate::text(gate) {
+            None => self.mark(),
+            Some(gate) => format!(" {} {}/{format}/{gate}/", self.shards, self.ledger),
+        }
+    }
+
+    /// The head of a shard with another gate: what stands before the last id of its log and after it; nothing stands after
+    /// it if the gate is open.
+    pub(crate) fn turned(&self, shard: u16, format: u32, gate: &Gate) -> (String, String) {
+        let state = if shard == 0 { "ready" } else { "making" };
+        let mark = self.mark_of(format, gate);
+        match gate {
+            Gate::Open => (format!("oncely {format}{mark}{state}"), String::new()),
+            _ => (format!("oncely {FORMAT_MOVED}{mark}"), format!(" {state}")),
+        }
+    }
+
+    /// The text of a head that is new.
     fn text(&self) -> String {
         let state = if self.is_ready { "ready" } else { "making" };
         format!("oncely {FORMAT} {} {} {state}", self.shards, self.ledger)
@@ -48,16 +82,32 @@ impl Head {
         };
         let parts: Vec<&str> = text.split(' ').collect();
         let ["oncely", format, shards, ledger, state] = parts.as_slice() else { return Err(foreign()) };
-        if *format != FORMAT.to_string() {
-            let message =
-                format!("the ledger has format {format}; this program knows {FORMAT}; use a newer one");
+        let format: u32 = format.parse().map_err(|_| foreign())?;
+        if format > FORMAT_MOVED {
+            let message = format!(
+                "the ledger has format {format}; this program knows up to {FORMAT_MOVED}; use a newer one"
+            );
             return Err(StoreError::before(StoreErrorKind::TooNew, message));
         }
         let shards: u16 = shards.parse().map_err(|_| foreign())?;
         if !(1..=SHARDS_MAX).contains(&shards) {
             return Err(foreign());
         }
-        Ok(Self { shards, ledger: (*ledger).to_owned(), is_ready: *state == "ready" })
+        let is_ready = *state == "ready";
+        let Some((ledger, gated)) = ledger.split_once('/') else {
+            let ledger = (*ledger).to_owned();
+            return Ok(Self { shards, ledger, format, gate: Gate::Open, last: None, is_ready });
+        };
+        let (format, rest) = gated.split_once('/').ok_or_else(foreign)?;
+        let (gate, last) = rest.rsplit_once('/').ok_or_else(foreign)?;
+        Ok(Self {
+            shards,
+            ledger: ledger.to_owned(),
+            format: format.parse().map_err(|_| foreign())?,
+            gate: gate::parse(gate).ok_or_else(foreign)?,
+            last: Some(last.to_owned()),
+            is_ready,
+        })
     }
 }
 
@@ -87,15 +137,16 @@ pub(crate) async fn open(router: &Arc<Router>) -> Result<(Head, Keys), StoreErro
     for shard in (1..head.shards).rev() {
         let key = keys.head(shard);
         set_if_none(router, shard, &key, &of_others).await?;
-        let there = get(router, shard, &key).await?;
-        if there.as_deref() != Some(&*of_others) {
+        let there = get(router, shard, &key).await?.as_deref().map(Head::parse).transpose()?;
+        if there.is_none_or(|there| !there.is_same(&head)) {
             return Err(lost(&options.describe(), shard));
         }
     }
     head.is_ready = true;
     let text = head.text();
-    let done = router.ask(0, &[command(&[b"SET", &first, text.as_bytes()])]);
-    answer(done).await?;
+    // Unless somebody was faster: since then the gate may have been turned.
+    let done = command(&[b"EVAL", IF_STILL, b"1", &first, of_others.as_bytes(), text.as_bytes()]);
+    answer(router.ask(0, &[done])).await?;
     Ok((head, keys))
 }
 
@@ -117,7 +168,8 @@ async fn propose(router: &Arc<Router>, first: &[u8]) -> Result<Head, StoreError>
     getrandom::fill(&mut id).map_err(|e| {
         StoreError::before(StoreErrorKind::Unavailable, format!("the system gives no random numbers: {e}"))
     })?;
-    let proposed = Head { shards, ledger: hex(&id), is_ready: false };
+    let proposed =
+        Head { shards, ledger: hex(&id), format: FORMAT, gate: Gate::Open, last: None, is_ready: false };
     set_if_none(router, 0, first, &proposed.text()).await?;
     match get(router, 0, first).await? {
         Some(text) => Head::parse(&text),
@@ -152,7 +204,7 @@ pub(crate) async fn verify(
     Ok(())
 }
 
-fn lost(server: &str, shard: u16) -> StoreError {
+pub(crate) fn lost(server: &str, shard: u16) -> StoreError {
     let message = format!(
         "shard {shard} of the ledger in {server} has lost its head: the server was emptied, came back without its \
          data, or holds another ledger; nothing was written, since keys that it has forgotten would run again; restore \
@@ -178,20 +230,49 @@ async fn answer(answer: tokio::sync::oneshot::Receiver<super::link::Answer>) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::Head;
-    use oncely_core::StoreErrorKind;
+    use super::{FORMAT_MOVED, Head};
+    use oncely_core::{Gate, Millis, Move, StoreErrorKind};
+
+    fn head() -> Head {
+        Head { shards: 64, ledger: "ab12".into(), format: 1, gate: Gate::Open, last: None, is_ready: true }
+    }
 
     #[test]
     fn a_head_reads_back_and_strangers_are_refused() {
-        let head = Head { shards: 64, ledger: "ab12".into(), is_ready: true };
-        assert_eq!(head.text(), "oncely 1 64 ab12 ready");
-        assert_eq!(Head::parse(&head.text()).unwrap(), head);
+        assert_eq!(head().text(), "oncely 1 64 ab12 ready");
+        assert_eq!(Head::parse(&head().text()).unwrap(), head());
         for (text, kind) in [
             ("hello", StoreErrorKind::Foreign),
             ("oncely 1 65 ab ready", StoreErrorKind::Foreign),
-            ("oncely 2 64 ab ready", StoreErrorKind::TooNew),
+            ("oncely 2 64 ab/1/9/x/1-1 ready", StoreErrorKind::Foreign),
+            ("oncely 3 64 ab ready", StoreErrorKind::TooNew),
         ] {
             assert_eq!(Head::parse(text).unwrap_err().kind, kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_head_whose_gate_is_not_open_reads_back_and_lacks_the_mark_of_an_open_one() {
+        let of = Move {
+            id: [7; 16],
+            run: u64::MAX,
+            other: "redis+cluster://a b/ü".into(),
+            shift_ms: i64::MIN,
+            steady_since: Millis(77),
+        };
+        for gate in [Gate::Closing(of.clone()), Gate::Closed(of.clone()), Gate::Filling(of)] {
+            let (before, after) = head().turned(0, FORMAT_MOVED, &gate);
+            let text = format!("{before}12-3{after}");
+            let expected =
+                Head { gate: gate.clone(), format: FORMAT_MOVED, last: Some("12-3".into()), ..head() };
+            assert_eq!(Head::parse(&text).unwrap(), expected);
+            assert!(text.contains(&head().mark_of(FORMAT_MOVED, &gate)), "{text}");
+            assert!(!text.contains(&head().mark()), "programs that do not know of gates would claim: {text}");
+            // Such programs read five words and a format that is too new for them.
+            assert_eq!(text.split(' ').collect::<Vec<_>>()[..2], ["oncely", "2"]);
+            assert_eq!(text.split(' ').count(), 5);
+            let (open, nothing) = expected.turned(0, 1, &Gate::Open);
+            assert_eq!((open, nothing), (head().text(), String::new()));
         }
     }
 }

@@ -40,8 +40,8 @@ pub struct RedisReport {
     pub servers: Vec<(RedisServer, String)>,
     /// What is not as it should be.
     pub findings: Vec<RedisFinding>,
-    /// Whether there is a ledger.
-    pub has_ledger: bool,
+    /// The format of the ledger, if there is one.
+    pub ledger: Option<u32>,
 }
 
 /// Looks at the servers of an address, also where they would be refused.
@@ -58,7 +58,7 @@ pub async fn inspect(options: RedisOptions) -> Result<RedisReport, StoreError> {
 async fn look(options: RedisOptions) -> Result<RedisReport, StoreError> {
     let dialer = Dialer::new(options)?;
     let ranges = slots::ranges(&dialer).await?;
-    let mut report = RedisReport { servers: Vec::new(), findings: Vec::new(), has_ledger: false };
+    let mut report = RedisReport { servers: Vec::new(), findings: Vec::new(), ledger: None };
     for server in slots::primaries(&ranges) {
         let mut wire = dialer.dial(&server).await?;
         let profile = checks::look(&mut wire, &dialer.options, &server).await?;
@@ -76,8 +76,7 @@ async fn look(options: RedisOptions) -> Result<RedisReport, StoreError> {
         let key = Keys::new(&dialer.options.prefix, 1).head(0);
         let replies = wire.ask(&[command(&[b"GET", &key])], dialer.options.timeout, &server).await?;
         if let Some(text) = replies.first().and_then(Value::text) {
-            Head::parse(text)?;
-            report.has_ledger = true;
+            report.ledger = Some(Head::parse(text)?.format);
         }
         report.servers.push((server, profile.name));
     }

@@ -50,6 +50,16 @@ impl Keys {
         self.of_shard(shard, ":head")
     }
 
+    /// How often the gate of a shard was turned.
+    pub(crate) fn turn(&self, shard: u16) -> Vec<u8> {
+        self.of_shard(shard, ":turn")
+    }
+
+    /// What a move is about to bring, in the first shard.
+    pub(crate) fn plan(&self, shard: u16) -> Vec<u8> {
+        self.of_shard(shard, ":plan")
+    }
+
     /// Written so that replicas confirm what stands before it.
     pub(crate) fn mark(&self, shard: u16) -> Vec<u8> {
         self.of_shard(shard, ":mark")

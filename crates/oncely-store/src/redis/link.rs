@@ -9,6 +9,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::options::RedisServer;
 use super::outstanding::Ticket;
+use super::reach::Reach;
 use super::resp::{Value, encode_parts};
 use super::scripts::Script;
 
@@ -129,6 +130,7 @@ impl Request {
 /// What waits for one server.
 pub(crate) struct Node {
     pub(crate) server: RedisServer,
+    pub(crate) reach: Reach,
     queue: Mutex<VecDeque<Request>>,
     queued: AtomicUsize,
     queued_bytes: AtomicUsize,
@@ -139,11 +141,17 @@ impl Node {
     pub(crate) fn new(server: RedisServer) -> Self {
         Self {
             server,
+            reach: Reach::default(),
             queue: Mutex::default(),
             queued: AtomicUsize::new(0),
             queued_bytes: AtomicUsize::new(0),
             stir: Notify::new(),
         }
+    }
+
+    /// How many requests wait.
+    pub(crate) fn len(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
     }
 
     /// Queues a request, unless too much waits already.

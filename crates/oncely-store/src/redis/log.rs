@@ -6,10 +6,11 @@
 use std::time::Duration;
 
 use oncely_core::limits::PAGE_MAX;
-use oncely_core::{IntentId, LogQuery, LoggedEvent, Millis, Page, StoreError, Version};
+use oncely_core::{Gate, IntentId, LogQuery, LoggedEvent, Millis, Page, StoreError, Version};
 
 use super::Shared;
 use super::errors::{damaged, odd};
+use super::head::Head;
 use super::merge::{Merge, Piece, Source, Toward};
 use super::resp::{Value, command};
 use super::value::{
@@ -21,8 +22,12 @@ use crate::codec::unpack_events;
 const PAUSE: Duration = Duration::from_millis(2);
 const PAUSES_MAX: usize = 25;
 
-/// An entry of the log: its events, packed.
-type Packed = (Version, Vec<u8>);
+/// What stands at a place of the log: events, packed; and their own time, if a move brought them.
+struct Packed {
+    version: Version,
+    at: Option<Millis>,
+    events: Vec<u8>,
+}
 
 impl Shared {
     /// One page of events.
@@ -117,7 +122,7 @@ impl Shared {
             held.sort_by_key(|(_, place, _)| if query.newest { !*place } else { *place });
             let horizon = merge.horizon().filter(|_| careful);
             let early =
-                |packed: &Packed| horizon.is_none_or(|horizon| packed.0.0 >> SEQUENCE_BITS < horizon.0);
+                |packed: &Packed| horizon.is_none_or(|horizon| packed.version.0 >> SEQUENCE_BITS < horizon.0);
             let ready = held.iter().take_while(|(_, _, packed)| early(packed)).count();
             for (shard, _, packed) in held.drain(..ready) {
                 let mut events = self.unpack(shard, packed, query)?;
@@ -146,9 +151,9 @@ impl Shared {
     }
 
     fn unpack(&self, shard: u16, packed: Packed, query: &LogQuery) -> Result<Vec<LoggedEvent>, StoreError> {
-        let (version, bytes) = packed;
-        let at = Millis(version.0 >> SEQUENCE_BITS);
-        let mut events = unpack_events(0, at, &bytes).map_err(|damage| damaged(damage, &self.describe))?;
+        let Packed { version, at, events } = packed;
+        let at = at.unwrap_or(Millis(version.0 >> SEQUENCE_BITS));
+        let mut events = unpack_events(0, at, &events).map_err(|damage| damaged(damage, &self.describe))?;
         for (index, event) in events.iter_mut().enumerate() {
             event.seq = place(version, shard, index);
         }
@@ -181,16 +186,20 @@ impl Source for Entries {
             Toward::Newest => &[b"XRANGE", &key, from.as_bytes(), b"+", b"COUNT", most.as_bytes()],
             Toward::Oldest => &[b"XREVRANGE", &key, from.as_bytes(), b"-", b"COUNT", most.as_bytes()],
         };
-        // The time first: whatever is written after the range was read is stamped later.
-        vec![command(&[b"TIME"]), command(range)]
+        // The time first: whatever is written after the range was read is stamped later. Before it the head, which may say
+        // that nothing is written any more.
+        vec![command(&[b"GET", &shared.keys.head(shard)]), command(&[b"TIME"]), command(range)]
     }
 
     fn read(&self, shared: &Shared, replies: &[Value], most: usize) -> Result<Piece<Packed>, StoreError> {
-        let [time, range] = replies else { return Err(odd(&Value::Nil, &shared.describe)) };
+        let [head, time, range] = replies else { return Err(odd(&Value::Nil, &shared.describe)) };
+        let gate = head.text().and_then(|text| Head::parse(text).ok()).map(|head| head.gate);
+        let is_final = matches!(gate, Some(Gate::Closed(_) | Gate::Filling(_)));
         let seconds = time.items().first().and_then(Value::number);
         let micros = time.items().get(1).and_then(Value::number);
         let as_of =
             seconds.zip(micros).map(|(s, us)| Millis(s.saturating_mul(1_000).saturating_add(us / 1_000)));
+        let as_of = as_of.filter(|_| !is_final);
         let entries = read_entries(shared, range)?;
         let last = entries.last().filter(|_| entries.len() >= most).map(|(first, _)| first.0);
         let next = match self.toward {
@@ -202,14 +211,22 @@ impl Source for Entries {
             if self.toward == Toward::Oldest {
                 packed.reverse();
             }
-            packed.into_iter().map(|packed| (packed.0, packed))
+            packed.into_iter().map(|packed| (packed.version, packed))
         };
         let entries = entries.into_iter().flat_map(in_order).collect();
         Ok(Piece { entries, next, as_of })
     }
 }
 
-/// Reads entries: each with its id, and with what it holds by place. A field's name counts places from the id on.
+/// Reads the name of a field: how many places after its entry's id it stands, and its own time.
+fn read_place(name: &str) -> Option<(u64, Option<Millis>)> {
+    match name.split_once('@') {
+        Some((offset, at)) => Some((offset.parse().ok()?, Some(Millis(at.parse().ok()?)))),
+        None => Some((name.parse().ok()?, None)),
+    }
+}
+
+/// Reads entries: each with its id, and with what it holds by place.
 fn read_entries(shared: &Shared, reply: &Value) -> Result<Vec<(Version, Vec<Packed>)>, StoreError> {
     let mut entries = Vec::with_capacity(reply.items().len());
     for entry in reply.items() {
@@ -218,10 +235,12 @@ fn read_entries(shared: &Shared, reply: &Value) -> Result<Vec<(Version, Vec<Pack
         let (first, _) = read_version(id).map_err(|damage| damaged(damage, &shared.describe))?;
         let mut packed = Vec::with_capacity(fields.items().len() / 2);
         for field in fields.items().chunks_exact(2) {
-            let (Some(offset), Some(events)) = (field[0].number(), field[1].bytes()) else {
+            let place = field[0].text().and_then(read_place);
+            let (Some((offset, at)), Some(events)) = (place, field[1].bytes()) else {
                 return Err(odd(reply, &shared.describe));
             };
-            packed.push((Version(first.0.saturating_add(offset)), events.to_vec()));
+            let version = Version(first.0.saturating_add(offset));
+            packed.push(Packed { version, at, events: events.to_vec() });
         }
         entries.push((first, packed));
     }

@@ -1,11 +1,11 @@
 //! The ledger on Redis or Valkey, one server or a cluster, for many machines.
 //!
 //! - `options`, `connect`, `checks`, `head`, `inspect`: opening, and refusing what is not safe.
-//! - `thread`, `router`, `slots`, `link`, `drive`, `resp`, `outstanding`: many callers, few connections, whole pipelines.
+//! - `thread`, `router`, `slots`, `link`, `drive`, `flight`, `resp`, `outstanding`, `reach`: many callers, few connections, whole pipelines.
 //! - `keys`, `value`, `scripts`, `calls`: what is stored, and how it changes. `clocks`, `unconfirmed`: what is
 //!   believed of time, and of what was perhaps written.
 //! - `merge`, `listing`, `log`, `upkeep`: reading over all shards, purging, counting.
-//! - `watching`, `subscriber`: waiting for a change.
+//! - `watching`, `subscriber`: waiting for a change. `gate`, `moving`: how it moves.
 //!
 //! What holds at every moment:
 //!
@@ -15,7 +15,9 @@
 //!   counted enough of them. Else the answer is "perhaps", the engine starts nothing, and this handle reads the record
 //!   from then on only together with a write that is confirmed. What others read may not be confirmed yet; that is
 //!   harmless. An end that is read is true whether it is lost or not; what runs is only waited
-//!   for; and whatever is written on top of it is confirmed after it, since replicas follow in order.
+//!   for; and whatever is written on top of it is confirmed after it, since replicas follow in order. So who has written
+//!   nothing is answered without waiting for replicas.
+//! - Whether the ledger takes writes stands in the head of the shard, and every script that writes looks at it there.
 //! - Nothing is read from replicas.
 //! - A request that may have been carried out is never sent a second time.
 
@@ -25,6 +27,8 @@ mod clocks;
 mod connect;
 mod drive;
 mod errors;
+mod flight;
+mod gate;
 mod head;
 mod inspect;
 mod keys;
@@ -32,8 +36,10 @@ mod link;
 mod listing;
 mod log;
 mod merge;
+mod moving;
 mod options;
 mod outstanding;
+mod reach;
 mod resp;
 mod router;
 mod scripts;
@@ -50,12 +56,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use oncely_core::gate::cannot_move;
 use oncely_core::name::hex;
 use oncely_core::{
     Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
     Millis, Move, Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError,
-    StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version,
+    StoreErrorKind, StoreFuture, StoreHealth, Stored, Tally, ToolName, Version,
 };
 use tokio::runtime::Handle;
 
@@ -63,6 +68,7 @@ pub use inspect::{RedisConcern, RedisFinding, RedisReport, inspect};
 pub use options::{RedisDurability, RedisKind, RedisOptions, RedisServer};
 
 use crate::process;
+use crate::requests::{Opener, check_events, ready};
 use crate::tallies::Tallies;
 use clocks::Clocks;
 use connect::Dialer;
@@ -92,7 +98,7 @@ pub struct RedisStore {
 /// What the calls of one ledger share.
 struct Shared {
     /// The process that opened the ledger.
-    opened_by: u32,
+    opened_by: Opener,
     describe: String,
     router: Arc<Router>,
     runtime: Handle,
@@ -117,21 +123,11 @@ impl Shared {
 
     /// A forked child has no thread that would send anything.
     fn check_process(&self) -> Result<(), StoreError> {
-        if pid() == self.opened_by {
-            return Ok(());
-        }
-        let message = "this process was forked from the one that opened the ledger; nothing was written; open it again here";
-        Err(StoreError::before(StoreErrorKind::Unavailable, message))
+        self.opened_by.check()
     }
 
     fn check(&self, events: &[Event]) -> Result<(), StoreError> {
-        if events.len() > EVENTS_MAX {
-            let message = format!(
-                "{} events in one write; at most {EVENTS_MAX} are allowed; nothing was written",
-                events.len()
-            );
-            return Err(StoreError::before(StoreErrorKind::Overloaded, message));
-        }
+        check_events(events, EVENTS_MAX)?;
         self.check_process()
     }
 }
@@ -166,7 +162,7 @@ impl Shared {
             )
         })?;
         Ok(Self {
-            opened_by: pid(),
+            opened_by: Opener::this(),
             describe,
             watching: Watching::start(&router, keys.clone(), &runtime),
             router,
@@ -342,24 +338,19 @@ impl Store for RedisStore {
         })
     }
 
-    /// Not yet: its shards would have to be closed one by one.
+    fn health(&self) -> StoreHealth {
+        self.shared.router.health()
+    }
+
     fn gate(&self) -> StoreFuture<'_, Gate> {
-        ready(Ok(Gate::Open))
+        Box::pin(self.shared.gate())
     }
 
-    fn turn_gate(&self, _: Gate, _: Gate) -> StoreFuture<'_, Gate> {
-        ready(Err(cannot_move(&self.shared.describe)))
+    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate> {
+        Box::pin(self.shared.turn_gate(from, to))
     }
 
-    fn import(&self, _: Move, _: Import) -> StoreFuture<'_, ()> {
-        ready(Err(cannot_move(&self.shared.describe)))
+    fn import(&self, under: Move, import: Import) -> StoreFuture<'_, ()> {
+        Box::pin(self.shared.import(under, import))
     }
-}
-
-fn ready<'a, T: Send + 'a>(result: Result<T, StoreError>) -> StoreFuture<'a, T> {
-    Box::pin(std::future::ready(result))
-}
-
-fn pid() -> u32 {
-    rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
 }

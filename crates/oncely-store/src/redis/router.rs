@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use oncely_core::limits::AUDIT_FOR_MS;
-use oncely_core::{Millis, StoreError, StoreErrorKind};
+use oncely_core::{Gate, Millis, StoreError, StoreErrorKind};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -143,6 +143,16 @@ impl Router {
         }
     }
 
+    /// What the head of a shard has to say while the gate is open.
+    pub(crate) fn mark(&self) -> &[u8] {
+        self.ledger.get().and_then(|ledger| ledger.arguments.first()).map_or(&[], Vec::as_slice)
+    }
+
+    /// What the head of a shard has to say while the gate stands like this.
+    pub(crate) fn mark_of(&self, format: u32, gate: &Gate) -> String {
+        self.ledger.get().map(|ledger| ledger.head.mark_of(format, gate)).unwrap_or_default()
+    }
+
     /// The log's bound and unit, as scripts take them.
     pub(crate) fn log_terms(&self) -> &[Vec<u8>] {
         self.ledger.get().and_then(|ledger| ledger.arguments.get(1..3)).unwrap_or(&[])
@@ -166,6 +176,13 @@ impl Router {
             (RedisKind::Cluster, Flags::Known) => "SPUBLISH",
             (RedisKind::Cluster, Flags::Unknown) => "",
         }
+    }
+
+    /// The servers that were used, and whether they serve slots now.
+    pub(crate) fn nodes(&self) -> Vec<(Arc<Node>, bool)> {
+        let map = self.lock();
+        let serves = |server: &RedisServer| map.ranges.iter().any(|(_, _, serving)| serving == server);
+        map.nodes.values().map(|node| (Arc::clone(node), serves(&node.server))).collect()
     }
 
     /// Who serves a slot now.

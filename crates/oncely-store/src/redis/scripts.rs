@@ -24,22 +24,36 @@ pub(crate) enum Script {
     Tally,
     /// Reads a record so that what was read is confirmed.
     Confirm,
+    /// Turns the gate of a shard.
+    Turn,
+    /// Remembers what a move is about to bring.
+    Plan,
+    /// Adds events that a move brings.
+    Bring,
+    /// Raises counters to what a move brings.
+    Raise,
 }
 
 const ADD: &str = include_str!("scripts/common.lua");
 const JOIN: &str = include_str!("scripts/join.lua");
+const REMEMBER: &str = include_str!("scripts/remember.lua");
+const GATE: &str = include_str!("scripts/gate.lua");
 /// Lets a script write though the memory is full: ends have to fit where claims no longer do.
 const ALLOW_OOM: &str = "#!lua flags=allow-oom\n";
 
 /// In the order of [`Script`]: what comes before it, itself, and whether it is to be run when memory is full.
-const SOURCES: [(&[&str], &str, bool); 7] = [
-    (&[ADD], include_str!("scripts/create.lua"), false),
-    (&[ADD, JOIN], include_str!("scripts/replace.lua"), true),
-    (&[ADD, JOIN], include_str!("scripts/note.lua"), true),
-    (&[], include_str!("scripts/due.lua"), true),
+const SOURCES: [(&[&str], &str, bool); 11] = [
+    (&[ADD, GATE], include_str!("scripts/create.lua"), false),
+    (&[ADD, GATE, JOIN], include_str!("scripts/replace.lua"), true),
+    (&[ADD, GATE, JOIN, REMEMBER], include_str!("scripts/note.lua"), true),
+    (&[GATE], include_str!("scripts/due.lua"), true),
     (&[], include_str!("scripts/reindex.lua"), true),
     (&[], include_str!("scripts/tally.lua"), true),
     (&[], include_str!("scripts/confirm.lua"), true),
+    (&[GATE], include_str!("scripts/turn.lua"), true),
+    (&[GATE], include_str!("scripts/plan.lua"), false),
+    (&[GATE, JOIN, REMEMBER], include_str!("scripts/bring.lua"), false),
+    (&[GATE], include_str!("scripts/raise.lua"), false),
 ];
 
 /// The names that servers give to the scripts: the same everywhere, since they are digests.

@@ -57,9 +57,17 @@ impl Shared {
     fn ask_due(&self, shard: u16, limit: usize) -> Asked {
         let (limit, rejected) = (limit.to_string(), DUE_REJECTED.to_string());
         let (audit, cut) = (AUDIT_FOR_MS.to_string(), CUT_MAX.to_string());
-        let arguments: [&[u8]; 5] =
-            [DUE_FIRST.as_bytes(), limit.as_bytes(), rejected.as_bytes(), audit.as_bytes(), cut.as_bytes()];
-        self.run(shard, Script::Due, &[&self.keys.due(shard), &self.keys.log(shard)], &arguments)
+        let arguments = [
+            self.router.mark(),
+            DUE_FIRST.as_bytes(),
+            limit.as_bytes(),
+            rejected.as_bytes(),
+            audit.as_bytes(),
+            cut.as_bytes(),
+        ];
+        let keys = &self.keys;
+        let names = [&keys.due(shard)[..], &keys.log(shard), &keys.head(shard)];
+        self.run(shard, Script::Due, &names, &arguments)
     }
 
     /// Lets the machine say what becomes of a record that is listed as due. Its entries may be older than itself.
@@ -181,7 +189,8 @@ pub(crate) struct Counting {
     is_sent: bool,
 }
 
-fn field(tally: &Tally) -> (String, String) {
+/// A counter as the server keeps it: its name, and a number.
+pub(crate) fn field(tally: &Tally) -> (String, String) {
     let Tally { namespace, tool, counter, count } = tally;
     let name = format!("{}{SEPARATOR}{}{SEPARATOR}{}", namespace.as_str(), tool.as_str(), *counter as u8);
     // What does not fit into the server's numbers could not be added at all.

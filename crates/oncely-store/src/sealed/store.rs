@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use oncely_core::{
-    Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
-    Millis, Move, Namespace, Owner, Page, Payload, PurgeReport, Replaced, State, StateName, Store,
-    StoreError, StoreFuture, Stored, Tally, ToolName, Version,
+    Change, Created, Draft, Event, Filter, IntentId, Page, Payload, Replaced, State, Store, StoreError,
+    StoreFuture, Stored, Version,
 };
 
 use super::{MARK, Sealed};
+use crate::requests::ready;
 
 impl Sealed {
     pub(super) fn opened(&self, stored: Stored) -> Result<Stored, StoreError> {
@@ -40,15 +40,7 @@ fn kept(state: &State) -> Option<&Payload> {
     }
 }
 
-fn failed<'a, T: Send + 'a>(error: StoreError) -> StoreFuture<'a, T> {
-    Box::pin(std::future::ready(Err(error)))
-}
-
 impl Store for Sealed {
-    fn describe(&self) -> String {
-        self.store.describe()
-    }
-
     fn peek(&self, intent: &IntentId) -> Option<Stored> {
         // What cannot be opened says nothing here; the load that follows says why.
         self.store.peek(intent).and_then(|stored| self.opened(stored).ok())
@@ -56,7 +48,7 @@ impl Store for Sealed {
 
     fn create(&self, intent: IntentId, mut draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
         if let Err(error) = self.seal_body(intent, &mut draft.body) {
-            return failed(error);
+            return ready(Err(error));
         }
         let created = self.store.create(intent, draft, events);
         Box::pin(async move {
@@ -82,7 +74,7 @@ impl Store for Sealed {
         if let Change::Put(draft) = &mut change
             && let Err(error) = self.seal_body(intent, &mut draft.body)
         {
-            return failed(error);
+            return ready(Err(error));
         }
         let replaced = self.store.replace(intent, expected, change, events);
         Box::pin(async move {
@@ -94,30 +86,6 @@ impl Store for Sealed {
                 Replaced::Stale(stored) => Replaced::Stale(self.opened_if_any(stored)?),
             })
         })
-    }
-
-    fn note(&self, events: Vec<Event>) -> StoreFuture<'_, ()> {
-        self.store.note(events)
-    }
-
-    fn watch(&self, intent: IntentId, seen: Version) -> StoreFuture<'_, ()> {
-        self.store.watch(intent, seen)
-    }
-
-    fn liveness(&self, owner: &Owner) -> Liveness {
-        self.store.liveness(owner)
-    }
-
-    fn owner(&self) -> Owner {
-        self.store.owner()
-    }
-
-    fn now(&self) -> StoreFuture<'_, Millis> {
-        self.store.now()
-    }
-
-    fn steady_since(&self) -> Millis {
-        self.store.steady_since()
     }
 
     /// A listing shows what it can: one record that cannot be opened must not hide the others.
@@ -134,40 +102,7 @@ impl Store for Sealed {
         })
     }
 
-    fn log(&self, query: LogQuery) -> StoreFuture<'_, Page<LoggedEvent>> {
-        self.store.log(query)
-    }
-
-    fn purge(&self, limit: usize) -> StoreFuture<'_, PurgeReport> {
-        self.store.purge(limit)
-    }
-
-    fn tally(&self, namespace: &Namespace, tool: &ToolName, increments: &[(Counter, u64)]) {
-        self.store.tally(namespace, tool, increments);
-    }
-
-    fn tallies(&self) -> StoreFuture<'_, Vec<Tally>> {
-        self.store.tallies()
-    }
-
-    fn census(&self) -> StoreFuture<'_, Vec<(StateName, u64)>> {
-        self.store.census()
-    }
-
-    fn flush(&self) -> StoreFuture<'_, ()> {
-        self.store.flush()
-    }
-
-    fn gate(&self) -> StoreFuture<'_, Gate> {
-        self.store.gate()
-    }
-
-    fn turn_gate(&self, from: Gate, to: Gate) -> StoreFuture<'_, Gate> {
-        self.store.turn_gate(from, to)
-    }
-
-    /// What is sealed is taken as it is: it stays bound to its record.
-    fn import(&self, under: Move, import: Import) -> StoreFuture<'_, ()> {
-        self.store.import(under, import)
-    }
+    // What is sealed is imported as it is: it stays bound to its record.
+    oncely_core::hand_on!(store: describe note watch liveness owner now steady_since log purge tally tallies census flush
+        health gate turn_gate import);
 }

@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use oncely_core::{
     Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
     Millis, Move, Namespace, Owner, Page, PurgeReport, Replaced, StateName, Store, StoreError,
-    StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version, Wrote,
+    StoreErrorKind, StoreFuture, StoreHealth, Stored, Tally, ToolName, Version, Wrote,
 };
 use tokio::sync::oneshot;
 
@@ -41,6 +41,7 @@ pub use within::SqliteTransaction;
 
 use crate::clock::LedgerClock;
 use crate::process;
+use crate::requests::{Opener, check_events, ready};
 use crate::tallies::Tallies;
 use crate::watch::Watchers;
 use batch::{Answer, Op, Request};
@@ -69,7 +70,7 @@ pub struct SqliteStore {
 /// What the threads of one ledger share.
 struct Shared {
     /// The process that opened the ledger.
-    opened_by: u32,
+    opened_by: Opener,
     options: SqliteOptions,
     files: Files,
     board: Board,
@@ -91,13 +92,7 @@ struct Shared {
 impl Shared {
     /// A forked child holds copies of its parent's connections, whose locks are not its own.
     fn check_process(&self) -> Result<(), StoreError> {
-        if pid() == self.opened_by {
-            return Ok(());
-        }
-        Err(StoreError::before(
-            StoreErrorKind::Unavailable,
-            "this process was forked from the one that opened the ledger; nothing was written; open it again here",
-        ))
+        self.opened_by.check()
     }
 
     fn address(&self) -> String {
@@ -147,7 +142,7 @@ impl SqliteStore {
         let checkpointer = Checkpointer::new(files.path().to_owned(), stile(&files)?);
         let (queue, queued) = channel();
         let shared = Arc::new(Shared {
-            opened_by: pid(),
+            opened_by: Opener::this(),
             remembered: Remembered::new(options.cache_bytes, board.clone()),
             options,
             files,
@@ -229,7 +224,7 @@ impl Store for SqliteStore {
                 Err(error) => return ready(Err(error)),
             }
         }
-        if let Err(error) = check_events(&events) {
+        if let Err(error) = check_events(&events, EVENTS_MAX) {
             return ready(Err(error));
         }
         let asked =
@@ -264,7 +259,7 @@ impl Store for SqliteStore {
         change: Change,
         events: Vec<Event>,
     ) -> StoreFuture<'_, Replaced> {
-        if let Err(error) = check_events(&events) {
+        if let Err(error) = check_events(&events, EVENTS_MAX) {
             return ready(Err(error));
         }
         self.ask(Request::Replace { intent, expected, change, events }, |answer| match answer {
@@ -274,7 +269,7 @@ impl Store for SqliteStore {
     }
 
     fn note(&self, events: Vec<Event>) -> StoreFuture<'_, ()> {
-        if let Err(error) = check_events(&events) {
+        if let Err(error) = check_events(&events, EVENTS_MAX) {
             return ready(Err(error));
         }
         self.ask(Request::Note { events }, done)
@@ -355,6 +350,11 @@ impl Store for SqliteStore {
         self.ask(Request::Flush, done)
     }
 
+    fn health(&self) -> StoreHealth {
+        let queued = self.shared.queued.load(Ordering::Relaxed);
+        StoreHealth { queued, queue_max: self.shared.options.queue_max, ..StoreHealth::local() }
+    }
+
     fn gate(&self) -> StoreFuture<'_, Gate> {
         ready(self.shared.read(gate::read))
     }
@@ -371,25 +371,6 @@ impl Store for SqliteStore {
     }
 }
 
-fn ready<'a, T: Send + 'a>(result: Result<T, StoreError>) -> StoreFuture<'a, T> {
-    Box::pin(std::future::ready(result))
-}
-
 fn done(answer: Answer) -> Option<()> {
     matches!(answer, Answer::Done).then_some(())
-}
-
-fn check_events(events: &[Event]) -> Result<(), StoreError> {
-    if events.len() <= EVENTS_MAX {
-        return Ok(());
-    }
-    let message = format!(
-        "{} events in one write; at most {EVENTS_MAX} are allowed; nothing was written",
-        events.len()
-    );
-    Err(StoreError::before(StoreErrorKind::Overloaded, message))
-}
-
-fn pid() -> u32 {
-    rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
 }

@@ -22,8 +22,9 @@ use super::errors::Trouble;
 use super::rows::{self, Tools};
 use super::turnstile::{Turn, Turnstile};
 use super::writer::{BatchEnd, break_tail, roll_back};
-use super::{Shared, SqliteStore, check_events};
+use super::{EVENTS_MAX, Shared, SqliteStore};
 use crate::process;
+use crate::requests::{check_events, ready};
 
 /// How long the turn at writing is waited for.
 const TURN_WITHIN: Duration = Duration::from_secs(30);
@@ -233,7 +234,7 @@ impl Within for SqliteTransaction<'_> {
     }
 
     fn create(&mut self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
-        if let Err(error) = check_events(&events) {
+        if let Err(error) = check_events(&events, EVENTS_MAX) {
             return ready(Err(error));
         }
         let (kept, told) = (draft.clone(), events.clone());
@@ -255,7 +256,7 @@ impl Within for SqliteTransaction<'_> {
         change: Change,
         events: Vec<Event>,
     ) -> StoreFuture<'_, Replaced> {
-        if let Err(error) = check_events(&events) {
+        if let Err(error) = check_events(&events, EVENTS_MAX) {
             return ready(Err(error));
         }
         let (kept, told) = (change.clone(), events.clone());
@@ -281,8 +282,4 @@ impl Within for SqliteTransaction<'_> {
     fn steady_since(&self) -> Millis {
         self.shared.clock.steady_since()
     }
-}
-
-fn ready<'a, T: Send + 'a>(result: Result<T, StoreError>) -> StoreFuture<'a, T> {
-    Box::pin(std::future::ready(result))
 }

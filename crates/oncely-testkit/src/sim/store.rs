@@ -6,7 +6,7 @@ use oncely_core::limits::PAGE_MAX;
 use oncely_core::{
     AttemptToken, Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery,
     LoggedEvent, Millis, Move, Namespace, Owner, Page, PurgeReport, Replaced, State, StateName, Store,
-    StoreError, StoreErrorKind, StoreFuture, Stored, Tally, ToolName, Version,
+    StoreError, StoreErrorKind, StoreFuture, StoreHealth, Stored, Tally, ToolName, Version,
 };
 use tokio::task::yield_now;
 
@@ -258,6 +258,10 @@ impl Store for SimStore {
 
     fn flush(&self) -> StoreFuture<'_, ()> {
         Box::pin(self.look(|_| ()))
+    }
+
+    fn health(&self) -> StoreHealth {
+        StoreHealth::local()
     }
 
     /// No move is simulated.

@@ -13,7 +13,8 @@ use crate::output;
 
 /// Make the ledger's tables, or bring them to the version that this program knows
 ///
-/// The ledger is the one that --store names. Safe to repeat, and safe beside programs that use the ledger meanwhile.
+/// The ledger is the one that --store names. Safe to repeat, and safe beside programs that use the ledger meanwhile. On Redis
+/// there are no tables: a ledger is made where there is none, and one that is there is not changed.
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArgs {
     /// Print the statements instead, for somebody who runs them by hand; nothing is changed
@@ -34,9 +35,9 @@ pub(crate) async fn run(global: &Global, args: MigrateArgs) -> Result<ExitCode, 
         return Ok(ExitCode::SUCCESS);
     }
     output::print(&match from {
-        None => format!("made the tables, version {to}"),
-        Some(from) if from == to => format!("the tables have version {to} already; nothing was changed"),
-        Some(from) => format!("brought the tables from version {from} to {to}"),
+        None => format!("made the ledger, version {to}"),
+        Some(from) if from == to => format!("the ledger has version {to} already; nothing was changed"),
+        Some(from) => format!("brought the ledger from version {from} to {to}"),
     });
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 -- Adds an entry to the log that takes so many places, each with what its field holds. Answers its id, which is the first
--- place: it grows with the server's clock and never restarts. Without fields the places are taken and no entry is left.
--- Unit `us` counts microseconds, so that what was written to several shards one after the other stays in order.
+-- place, in parts as well, and the last place: they grow with the server's clock and never restart. Without fields the
+-- places are taken and no entry is left. Unit `us` counts microseconds, so that what was written to several shards one
+-- after the other stays in order.
 local function add(log, bound, unit, fields, places)
   local id, none = nil, #fields == 0
   if none then fields = {'0', ''} end
@@ -18,12 +19,15 @@ local function add(log, bound, unit, fields, places)
   end
   local dash = string.find(id, '-', 1, true)
   local ms, seq = tonumber(string.sub(id, 1, dash - 1)), tonumber(string.sub(id, dash + 1))
+  local last = id
   if seq + places > 1024 then
     -- Places have room for 2048 in a millisecond: go on in the next one.
-    redis.call('XSETID', log, string.format('%.0f-0', ms + 1))
+    last = string.format('%.0f-0', ms + 1)
+    redis.call('XSETID', log, last)
   elseif places > 1 then
-    redis.call('XSETID', log, string.format('%.0f-%d', ms, seq + places - 1))
+    last = string.format('%.0f-%d', ms, seq + places - 1)
+    redis.call('XSETID', log, last)
   end
-  return id, ms, seq
+  return id, ms, seq, last
 end
 

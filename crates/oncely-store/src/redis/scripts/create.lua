@@ -1,17 +1,19 @@
 -- Writes records if there are none; else answers what is there. Knows nothing of states.
--- KEYS: log, order, due, head, and each record.  ARGV: ledger, log bound, log unit, how long to remember a removed one,
--- publishing command; and of each record: intent, body, due, due from, keep, how many events, events...
+-- KEYS: log, order, due, head, and each record.  ARGV: what the head has to say, log bound, log unit, how long to remember
+-- a removed one, publishing command; and of each record: intent, body, due, due from, keep, how many events, events...
+-- The head has to say that this is the ledger and open; or, for what a move brings, that it is filled by that move.
 local there = redis.call('MGET', unpack(KEYS, 4))
+local head = there[1]
 -- A shard that was emptied, or is another ledger's: whatever it has forgotten would be taken for new.
-local lost = not there[1] or not string.find(there[1], ARGV[1], 1, true)
+local fits = head and string.find(head, ARGV[1], 1, true)
 local answers, new, fields, places, now, at = {}, {}, {}, 0, nil, 6
 for i = 1, #KEYS - 4 do
   local count = tonumber(ARGV[at + 5])
   if there[i + 1] then
     now = now or redis.call('TIME')
     answers[i] = {0, there[i + 1], now[1], now[2]}
-  elseif lost then
-    answers[i] = redis.error_reply('LOSTHEAD the shard does not belong to this ledger')
+  elseif not fits then
+    answers[i] = refuse(head, ARGV[1])
   else
     for e = 0, count - 1 do
       fields[#fields + 1] = places + e
@@ -25,7 +27,10 @@ end
 if #new == 0 then
   return answers
 end
-local entry, ms, seq = add(KEYS[1], ARGV[2], ARGV[3], fields, places)
+local is_shut = string.sub(ARGV[1], -1) == '/'
+if is_shut then unshut(KEYS[1], head) end
+local entry, ms, seq, last = add(KEYS[1], ARGV[2], ARGV[3], fields, places)
+if is_shut then shut(KEYS[1], KEYS[4], head, last) end
 local order, due = {}, {}
 for n = 1, #new do
   local i, at, count, place = unpack(new[n])

@@ -1,16 +1,17 @@
 -- Writes events that change no record. Their place is remembered in the record, or else beside it.
--- KEYS: record, log, gone.  ARGV: how long to remember a place beside it, log bound, log unit, events...
+-- KEYS: record, log, gone, head.  ARGV: ledger, how long to remember a place beside it, log bound, log unit, events...
+local head = redis.call('GET', KEYS[4])
+local gate = stands(head, ARGV[1])
+if gate ~= '0' and gate ~= '1' then
+  return refuse(head, ARGV[1])
+end
 local fields = {}
-for i = 4, #ARGV do
-  fields[#fields + 1] = i - 4
+for i = 5, #ARGV do
+  fields[#fields + 1] = i - 5
   fields[#fields + 1] = ARGV[i]
 end
-local entry = add(KEYS[2], ARGV[2], ARGV[3], fields, math.max(#ARGV - 3, 1))
-local there = redis.call('GET', KEYS[1])
-if there then
-  local version, before, body = string.match(there, '^([^\n]*)\n([^\n]*)\n(.*)$')
-  redis.call('SET', KEYS[1], version .. '\n' .. join(before, entry) .. '\n' .. body, 'KEEPTTL')
-else
-  redis.call('SET', KEYS[3], join(redis.call('GET', KEYS[3]), entry), 'PX', ARGV[1])
-end
+if gate ~= '0' then unshut(KEYS[2], head) end
+local entry, _, _, last = add(KEYS[2], ARGV[3], ARGV[4], fields, math.max(#ARGV - 4, 1))
+if gate ~= '0' then shut(KEYS[2], KEYS[4], head, last) end
+remember(KEYS[1], KEYS[3], entry, ARGV[2])
 return {1, entry}

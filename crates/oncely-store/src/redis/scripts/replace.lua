@@ -1,7 +1,9 @@
 -- Changes records whose version is the expected one; else answers what is there. Knows nothing of states.
 -- KEYS: log, order, due, head, and of each record: itself, gone.  ARGV: ledger, log bound, log unit, how long to remember a
 -- removed one, publishing command; and of each record: intent, version and a line feed, body or nothing to remove it,
--- due, due from, keep, 1 to tell of it, how many events, events...
+-- due, due from, keep, t to tell of it and b if an attempt begins, how many events, events...
+local head_text = redis.call('GET', KEYS[4])
+local gate = stands(head_text, ARGV[1])
 local answers, won, fields, places, at = {}, {}, {}, 0, 6
 for i = 1, (#KEYS - 4) / 2 do
   local key, version, count = KEYS[2 * i + 3], ARGV[at + 1], tonumber(ARGV[at + 7])
@@ -9,6 +11,8 @@ for i = 1, (#KEYS - 4) / 2 do
   if string.sub(head, 1, #version) ~= version then
     local now = redis.call('TIME')
     answers[i] = {0, redis.call('GET', key), now[1], now[2]}
+  elseif gate ~= '0' and (gate ~= '1' or string.find(ARGV[at + 6], 'b', 1, true)) then
+    answers[i] = refuse(head_text, ARGV[1])
   else
     local from = #version + 1
     local to = string.find(head, '\n', from, true)
@@ -28,7 +32,9 @@ end
 if #won == 0 then
   return answers
 end
-local entry, ms, seq = add(KEYS[1], ARGV[2], ARGV[3], fields, places)
+if gate ~= '0' then unshut(KEYS[1], head_text) end
+local entry, ms, seq, last = add(KEYS[1], ARGV[2], ARGV[3], fields, places)
+if gate ~= '0' then shut(KEYS[1], KEYS[4], head_text, last) end
 local due = {}
 for n = 1, #won do
   local i, at, count, place, before = unpack(won[n])
@@ -59,7 +65,7 @@ for n = 1, #won do
       due[#due + 1] = intent
     end
   end
-  if ARGV[at + 6] ~= '' and ARGV[5] ~= '' then
+  if ARGV[5] ~= '' and string.find(ARGV[at + 6], 't', 1, true) then
     -- Whoever may not publish has written all the same: those who wait look by themselves.
     redis.pcall(ARGV[5], key, id)
   end

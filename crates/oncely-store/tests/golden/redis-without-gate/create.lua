@@ -1,0 +1,57 @@
+-- Writes records if there are none; else answers what is there. Knows nothing of states.
+-- KEYS: log, order, due, head, and each record.  ARGV: ledger, log bound, log unit, how long to remember a removed one,
+-- publishing command; and of each record: intent, body, due, due from, keep, how many events, events...
+local there = redis.call('MGET', unpack(KEYS, 4))
+-- A shard that was emptied, or is another ledger's: whatever it has forgotten would be taken for new.
+local lost = not there[1] or not string.find(there[1], ARGV[1], 1, true)
+local answers, new, fields, places, now, at = {}, {}, {}, 0, nil, 6
+for i = 1, #KEYS - 4 do
+  local count = tonumber(ARGV[at + 5])
+  if there[i + 1] then
+    now = now or redis.call('TIME')
+    answers[i] = {0, there[i + 1], now[1], now[2]}
+  elseif lost then
+    answers[i] = redis.error_reply('LOSTHEAD the shard does not belong to this ledger')
+  else
+    for e = 0, count - 1 do
+      fields[#fields + 1] = places + e
+      fields[#fields + 1] = ARGV[at + 6 + e]
+    end
+    places = places + math.max(count, 1)
+    new[#new + 1] = {i, at, count, places - 1}
+  end
+  at = at + 6 + count
+end
+if #new == 0 then
+  return answers
+end
+local entry, ms, seq = add(KEYS[1], ARGV[2], ARGV[3], fields, places)
+local order, due = {}, {}
+for n = 1, #new do
+  local i, at, count, place = unpack(new[n])
+  local id = place == 0 and entry or string.format('%.0f-%d', ms, seq + place)
+  local value = id .. '\n' .. (count > 0 and entry or '') .. '\n' .. ARGV[at + 1]
+  if ARGV[at + 4] == '' then
+    redis.call('SET', KEYS[i + 4], value)
+  else
+    redis.call('SET', KEYS[i + 4], value, 'PX', ARGV[at + 4])
+  end
+  order[#order + 1] = string.format('%.0f', ms * 2048 + seq + place)
+  order[#order + 1] = ARGV[at]
+  if ARGV[at + 2] ~= '' then
+    local from = ARGV[at + 3] == '' and ms or tonumber(ARGV[at + 3])
+    due[#due + 1] = string.format('%.0f', from + ARGV[at + 2])
+    due[#due + 1] = ARGV[at]
+  end
+  answers[i] = {1, id}
+end
+if redis.call('ZADD', KEYS[2], unpack(order)) < #new then
+  -- A record that outlived its time was dropped by the server, its entries stayed.
+  for i = 2, #order, 2 do
+    redis.call('ZREM', KEYS[3], order[i])
+  end
+end
+if #due > 0 then
+  redis.call('ZADD', KEYS[3], unpack(due))
+end
+return answers

@@ -1,0 +1,71 @@
+-- Changes records whose version is the expected one; else answers what is there. Knows nothing of states.
+-- KEYS: log, order, due, head, and of each record: itself, gone.  ARGV: ledger, log bound, log unit, how long to remember a
+-- removed one, publishing command; and of each record: intent, version and a line feed, body or nothing to remove it,
+-- due, due from, keep, 1 to tell of it, how many events, events...
+local answers, won, fields, places, at = {}, {}, {}, 0, 6
+for i = 1, (#KEYS - 4) / 2 do
+  local key, version, count = KEYS[2 * i + 3], ARGV[at + 1], tonumber(ARGV[at + 7])
+  local head = redis.call('GETRANGE', key, 0, 127)
+  if string.sub(head, 1, #version) ~= version then
+    local now = redis.call('TIME')
+    answers[i] = {0, redis.call('GET', key), now[1], now[2]}
+  else
+    local from = #version + 1
+    local to = string.find(head, '\n', from, true)
+    if not to then
+      head = redis.call('GETRANGE', key, 0, 4095)
+      to = string.find(head, '\n', from, true)
+    end
+    for e = 0, count - 1 do
+      fields[#fields + 1] = places + e
+      fields[#fields + 1] = ARGV[at + 8 + e]
+    end
+    places = places + math.max(count, 1)
+    won[#won + 1] = {i, at, count, places - 1, string.sub(head, from, to - 1)}
+  end
+  at = at + 8 + count
+end
+if #won == 0 then
+  return answers
+end
+local entry, ms, seq = add(KEYS[1], ARGV[2], ARGV[3], fields, places)
+local due = {}
+for n = 1, #won do
+  local i, at, count, place, before = unpack(won[n])
+  local key, intent = KEYS[2 * i + 3], ARGV[at]
+  local id = place == 0 and entry or string.format('%.0f-%d', ms, seq + place)
+  local trail = join(before, count > 0 and entry or '')
+  if ARGV[at + 2] == '' then
+    redis.call('DEL', key)
+    redis.call('ZREM', KEYS[2], intent)
+    redis.call('ZREM', KEYS[3], intent)
+    -- What is removed without a word about it (a purge) leaves no trace.
+    if count > 0 then
+      local gone = KEYS[2 * i + 4]
+      redis.call('SET', gone, join(redis.call('GET', gone), trail), 'PX', ARGV[4])
+    end
+  else
+    local value = id .. '\n' .. trail .. '\n' .. ARGV[at + 2]
+    if ARGV[at + 5] == '' then
+      redis.call('SET', key, value)
+    else
+      redis.call('SET', key, value, 'PX', ARGV[at + 5])
+    end
+    if ARGV[at + 3] == '' then
+      redis.call('ZREM', KEYS[3], intent)
+    else
+      local from = ARGV[at + 4] == '' and ms or tonumber(ARGV[at + 4])
+      due[#due + 1] = string.format('%.0f', from + ARGV[at + 3])
+      due[#due + 1] = intent
+    end
+  end
+  if ARGV[at + 6] ~= '' and ARGV[5] ~= '' then
+    -- Whoever may not publish has written all the same: those who wait look by themselves.
+    redis.pcall(ARGV[5], key, id)
+  end
+  answers[i] = {1, id}
+end
+if #due > 0 then
+  redis.call('ZADD', KEYS[3], unpack(due))
+end
+return answers
