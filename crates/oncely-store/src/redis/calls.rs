@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::Shared;
 use super::clocks::Leapt;
 use super::errors::{damaged, odd};
-use super::link::{Answer, Asks, Part};
+use super::link::{Answer, Asks, Part, Writes};
 use super::resp::{Value, command, encode};
 use super::scripts::Script;
 use super::value::{
@@ -22,7 +22,7 @@ use super::value::{
 /// A request that was handed in, and the shard that it went to.
 pub(crate) struct Asked {
     shard: u16,
-    writes: bool,
+    writes: Writes,
     answer: oneshot::Receiver<Answer>,
 }
 
@@ -31,7 +31,7 @@ impl Asked {
     pub(crate) async fn replies(self) -> Result<Vec<Value>, StoreError> {
         self.answer.await.unwrap_or_else(|_| {
             let message = "the ledger was closed before it answered";
-            Err(match self.writes {
+            Err(match self.writes.may() {
                 true => StoreError::ambiguous(StoreErrorKind::Unavailable, message),
                 false => StoreError::before(StoreErrorKind::Unavailable, message),
             })
@@ -47,16 +47,28 @@ impl Asked {
 impl Shared {
     /// Hands in commands that only read.
     pub(crate) fn ask(&self, shard: u16, commands: &[Vec<u8>]) -> Asked {
-        Asked { shard, writes: false, answer: self.router.ask(shard, commands) }
+        Asked { shard, writes: Writes::No, answer: self.router.ask(shard, commands) }
     }
 
     /// Hands in one record's part of a script, which may go together with others.
     fn run_part(&self, shard: u16, part: Part) -> Asked {
-        Asked { shard, writes: true, answer: self.router.submit(shard, Asks::Part(part), true) }
+        Asked { shard, writes: Writes::Yes, answer: self.router.submit(shard, Asks::Part(part), Writes::Yes) }
     }
 
     /// Hands in a script that writes.
     pub(crate) fn run(&self, shard: u16, script: Script, keys: &[&[u8]], arguments: &[&[u8]]) -> Asked {
+        self.run_confirmed(shard, script, keys, arguments, Writes::Yes)
+    }
+
+    /// Hands in a script whose writes have to be confirmed like this.
+    pub(crate) fn run_confirmed(
+        &self,
+        shard: u16,
+        script: Script,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+        writes: Writes,
+    ) -> Asked {
         let count = keys.len().to_string();
         let mut parts: Vec<&[u8]> = Vec::with_capacity(3 + keys.len() + arguments.len());
         parts.extend([b"EVALSHA".as_slice(), self.router.names.get(script), count.as_bytes()]);
@@ -66,7 +78,7 @@ impl Shared {
         let mut encoded = Vec::with_capacity(bytes);
         encode(&mut encoded, &parts);
         let asks = Asks::Plain { bytes: encoded, replies: 1 };
-        Asked { shard, writes: true, answer: self.router.submit(shard, asks, true) }
+        Asked { shard, writes, answer: self.router.submit(shard, asks, writes) }
     }
 
     pub(crate) fn ask_create(&self, intent: &IntentId, draft: &Draft, events: &[Event]) -> Asked {
@@ -166,7 +178,7 @@ impl Shared {
     }
 
     pub(crate) async fn loaded(&self, asked: Asked, intent: IntentId) -> Result<Option<Stored>, StoreError> {
-        let (shard, confirms) = (asked.shard, asked.writes);
+        let (shard, confirms) = (asked.shard, asked.writes.may());
         let replies = asked.replies().await?;
         match replies.as_slice() {
             [value, time] if !confirms => {

@@ -63,6 +63,12 @@ fn before(mut error: StoreError) -> StoreError {
     error
 }
 
+/// How many replicas are connected, as `INFO replication` says.
+pub(crate) fn connected_replicas(info: &str) -> u32 {
+    let count = info.lines().find_map(|line| line.trim_end().strip_prefix("connected_slaves:"));
+    count.and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
 fn read_profile(info: &str, [fsync, rewriting]: [&Value; 2]) -> Option<Profile> {
     let field = |name: &str| {
         info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':')).map(str::to_owned)
@@ -77,7 +83,7 @@ fn read_profile(info: &str, [fsync, rewriting]: [&Value; 2]) -> Option<Profile> 
     Some(Profile {
         name: format!("{name} {version}"),
         version: (parts.next()?, parts.next().unwrap_or(0)),
-        replicas: u32::try_from(number("connected_slaves")).unwrap_or(u32::MAX),
+        replicas: connected_replicas(info),
         is_cluster: number("cluster_enabled") == 1,
         is_primary: field("role").as_deref() == Some("master"),
         aof: number("aof_enabled") == 1,

@@ -26,6 +26,7 @@ use super::flight::{Flight, Wait, confirmed, replies_of, share, together, wrote}
 use super::gate;
 use super::link::{Asks, Node, Part, Request, encode_together};
 use super::options::RedisServer;
+use super::reach::End;
 use super::resp::{Value, command};
 use super::router::Router;
 
@@ -48,9 +49,22 @@ pub(crate) async fn drive(node: Arc<Node>, router: Arc<Router>) {
                 node.reach.gained();
                 let mut link = Link::new(wire, &node.server, &router);
                 let broken = link.run(&node, batch).await;
-                node.reach.ended(broken.as_ref().map(|broken| format!("{}: {broken}", node.server)));
-                if let Some(broken) = broken {
-                    link.give_up(&broken);
+                let is_idle = link.flights.is_empty() && link.short.is_empty();
+                let is_lost = node.reach.ended(if broken.is_some() { End::Broken } else { End::GivenUp });
+                match &broken {
+                    Some(broken) if is_lost && !is_idle => {
+                        node.reach.lost(format!("{}: {broken}", node.server));
+                        link.give_up(broken);
+                    }
+                    Some(broken) => link.give_up(broken),
+                    None => {}
+                }
+                // Servers close what is idle. Whether one is gone is not known before it is tried.
+                if is_lost
+                    && is_idle
+                    && let Err(error) = router.connect(&node.server).await
+                {
+                    node.reach.failed(&error);
                 }
             }
             Err(error) => {
@@ -115,10 +129,7 @@ impl<'a> Link<'a> {
 
     /// Sends a pipeline.
     async fn send(&mut self, batch: Vec<Request>) -> Result<(), Broken> {
-        let wait = match batch.iter().any(|request| request.writes) {
-            true => self.short_wait(),
-            false => None,
-        };
+        let wait = self.short_wait(&batch);
         let calls = together(batch);
         let pipeline = self.pipeline(&calls, wait);
         self.take_off(calls.into(), Vec::new(), wait, pipeline).await
@@ -130,26 +141,34 @@ impl<'a> Link<'a> {
             return Ok(());
         }
         let short = std::mem::take(&mut self.short);
-        // Nothing is sent behind such a wait: one that is under way waits for these as well.
-        if let Some(flight) = self.flights.back_mut().filter(|flight| flight.is_last_wait()) {
+        let replicas = self.wanted(short.iter().map(|(request, _)| request));
+        // Nothing else is sent behind such a wait: one that is under way waits for these as well.
+        let covers = |flight: &&mut Flight| flight.is_last_wait_for(replicas);
+        if let Some(flight) = self.flights.back_mut().filter(covers) {
             flight.answered.extend(short);
             return Ok(());
         }
         let patience = self.router.dialer.options.wait_timeout;
-        let wait = Wait { replicas: self.router.replicas().max(1), patience, is_last: true };
+        let wait = Wait { replicas, patience, is_last: true };
         self.take_off(VecDeque::new(), short, Some(wait), wait.encode()).await
     }
 
     /// Whether replicas are waited for, and nothing else is sent.
     fn waits_on(&self) -> bool {
-        self.flights.back().is_some_and(|flight| flight.waiting.is_empty() && flight.is_last_wait())
+        self.flights.back().is_some_and(|flight| flight.waiting.is_empty() && flight.is_last_wait_for(0))
     }
 
     /// The wait behind a pipeline; none where no replicas are asked for.
-    fn short_wait(&self) -> Option<Wait> {
-        let (replicas, whole) = (self.router.replicas(), self.router.dialer.options.wait_timeout);
+    fn short_wait(&self, batch: &[Request]) -> Option<Wait> {
+        let (replicas, whole) = (self.wanted(batch.iter()), self.router.dialer.options.wait_timeout);
         let patience = whole.min(SHORT);
         (replicas > 0).then_some(Wait { replicas, patience, is_last: patience == whole })
+    }
+
+    /// How many replicas have to confirm all of these.
+    fn wanted<'r>(&self, requests: impl Iterator<Item = &'r Request>) -> u32 {
+        let every = self.router.replicas();
+        requests.map(|request| request.writes.replicas(every)).max().unwrap_or(0)
     }
 
     /// From the first byte on a pipeline is under way.
@@ -314,7 +333,7 @@ fn settle(
     }
     let first = replies.first().unwrap_or(&Value::Nil);
     let answer = match confirmed {
-        _ if request.writes && first.items().is_empty() => Err(odd(first, &server.to_string())),
+        _ if request.writes.may() && first.items().is_empty() => Err(odd(first, &server.to_string())),
         Err(why) if wrote(&request, &replies) => {
             let message = format!("{server} has written it, but {why}; nothing was started");
             Err(StoreError::ambiguous(StoreErrorKind::Unavailable, message))

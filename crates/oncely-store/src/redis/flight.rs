@@ -46,9 +46,9 @@ impl Wait {
 }
 
 impl Flight {
-    /// Whether it is given up what is not confirmed when this one has waited for replicas.
-    pub(crate) fn is_last_wait(&self) -> bool {
-        self.wait.is_some_and(|wait| wait.is_last)
+    /// Whether what so many replicas have not confirmed is given up when this one has waited for them.
+    pub(crate) fn is_last_wait_for(&self, replicas: u32) -> bool {
+        self.wait.is_some_and(|wait| wait.is_last && wait.replicas >= replicas)
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn confirmed(reply: &Value, wait: Wait) -> Result<(), String> {
 /// Whether a request has written something, by its replies.
 pub(crate) fn wrote(request: &Request, replies: &[Value]) -> bool {
     let first = replies.first().unwrap_or(&Value::Nil);
-    request.writes && !matches!(first, Value::Error(_)) && first.items().first() != Some(&Value::Int(0))
+    request.writes.may() && !matches!(first, Value::Error(_)) && first.items().first() != Some(&Value::Int(0))
 }
 
 // A call's entry in the log has a place for each record, or for each part of its events if there are more of them.

@@ -3,15 +3,20 @@
 //! A turn is decided in the first shard, by its number, and then followed by the others. Whoever finds a turn half done
 //! completes it: a program that was killed between two shards leaves a gate that is turned by the next one who looks. Until
 //! all shards have followed, nobody is told that the gate stands; claims that pass where it is still open are there to be
-//! read when it is told. Like every write, a turn is told only when replicas have confirmed it, in every shard.
+//! read when it is told. A turn is answered only when all replicas that are connected have confirmed it, in every shard.
+//! Who looks is told what the primaries say; who has to be sure turns the gate to where it stands.
+
+use std::ops::{Range, RangeInclusive};
 
 use oncely_core::name::hex;
 use oncely_core::{Gate, Millis, Move, StoreError, StoreErrorKind, Wrote};
 
 use super::Shared;
 use super::calls::Asked;
+use super::checks::connected_replicas;
 use super::errors::odd;
 use super::head::{FORMAT_MOVED, Head};
+use super::link::Writes;
 use super::resp::{Value, command};
 use super::scripts::Script;
 
@@ -82,8 +87,7 @@ impl Shared {
             (head.format, head.gate) = (format, to.clone());
             let next = Standing { turn: stands.turn + 1, head };
             // Decided by the first shard: of several turns, one has the next number.
-            let decided = self.ask_turn(0, &next, stands.turn..=stands.turn);
-            if self.turned(0, decided).await? {
+            if self.turn_shards(0..1, &next, stands.turn..=stands.turn).await? {
                 self.follow(&next).await?;
                 if let Gate::Filling(of) = &to {
                     self.complete_plan(of).await?;
@@ -93,22 +97,22 @@ impl Shared {
         }
     }
 
-    /// How the gate stands in all shards; a turn that was left half done, or unconfirmed, is completed first.
+    /// How the gate stands in all shards; a turn that was left half done is completed first.
     async fn settled(&self) -> Result<Standing, StoreError> {
         loop {
             let all = self.standings().await?;
             let last = all.iter().map(|standing| standing.turn).max().unwrap_or(0);
-            let is_settled = all.iter().all(|standing| standing.turn == last);
             // The first of them: the one that decided, unless its server has lost it.
-            let Some(latest) = all.into_iter().find(|standing| standing.turn == last) else {
+            let Some(latest) = all.iter().position(|standing| standing.turn == last) else {
                 return Err(odd(&Value::Nil, &self.describe));
             };
-            // A gate that is not open is told as such only when replicas have confirmed it: what is read may be unconfirmed.
-            if is_settled && (latest.head.gate == Gate::Open || self.router.replicas() == 0) {
+            let gate = &all[latest].head.gate;
+            let is_settled = all.iter().all(|standing| standing.turn == last && standing.head.gate == *gate);
+            let Some(latest) = all.into_iter().nth(latest) else { continue };
+            if is_settled {
                 return Ok(latest);
             }
-            let decided = self.ask_turn(0, &latest, 0..=latest.turn);
-            if self.turned(0, decided).await? {
+            if self.turn_shards(0..1, &latest, 0..=latest.turn).await? {
                 self.follow(&latest).await?;
                 return Ok(latest);
             }
@@ -137,16 +141,38 @@ impl Shared {
 
     /// Lets the other shards follow the first one. A shard that has been turned further meanwhile stays.
     async fn follow(&self, decided: &Standing) -> Result<(), StoreError> {
-        let asked: Vec<(u16, Asked)> = (1..self.keys.shards())
-            .map(|shard| (shard, self.ask_turn(shard, decided, 0..=decided.turn)))
-            .collect();
-        for (shard, asked) in asked {
-            self.turned(shard, asked).await?;
-        }
-        Ok(())
+        self.turn_shards(1..self.keys.shards(), decided, 0..=decided.turn).await.map(drop)
     }
 
-    fn ask_turn(&self, shard: u16, to: &Standing, from: std::ops::RangeInclusive<u64>) -> Asked {
+    /// Turns some shards; whether all of them were. To lose it would open a whole shard, and it is done seldom: so all
+    /// replicas that are connected have to confirm it.
+    async fn turn_shards(
+        &self,
+        shards: Range<u16>,
+        to: &Standing,
+        from: RangeInclusive<u64>,
+    ) -> Result<bool, StoreError> {
+        // With a key of the shard before it: else a server would answer that has the shard no longer.
+        let look = |shard| {
+            let head = self.keys.head(shard);
+            self.ask(shard, &[command(&[b"EXISTS", &head]), command(&[b"INFO", b"replication"])])
+        };
+        let looked: Vec<(u16, Asked)> = shards.map(|shard| (shard, look(shard))).collect();
+        let mut asked = Vec::with_capacity(looked.len());
+        for (shard, looked) in looked {
+            let half = |error| self.half(shard, error);
+            let info = looked.replies().await.map_err(half)?.pop().unwrap_or(Value::Nil);
+            let replicas = connected_replicas(info.text().unwrap_or_default());
+            asked.push((shard, self.ask_turn(shard, to, from.clone(), Writes::ConfirmedBy(replicas))));
+        }
+        let mut all = true;
+        for (shard, asked) in asked {
+            all &= self.turned(shard, asked).await?;
+        }
+        Ok(all)
+    }
+
+    fn ask_turn(&self, shard: u16, to: &Standing, from: RangeInclusive<u64>, writes: Writes) -> Asked {
         let Standing { turn, head } = to;
         let (before, after) = head.turned(shard, head.format, &head.gate);
         let (low, high) = (from.start().to_string(), from.end().to_string());
@@ -155,28 +181,31 @@ impl Shared {
         let keys = &self.keys;
         let names = [keys.head(shard), keys.turn(shard), keys.log(shard), keys.plan(shard)];
         let arguments = [&mark, &low, &high, &turn, &before, &after, keeps_plan];
-        self.run(
+        self.run_confirmed(
             shard,
             Script::Turn,
             &names.each_ref().map(Vec::as_slice),
             &arguments.map(|argument| argument.as_bytes()),
+            writes,
         )
+    }
+
+    /// What is told if a shard could not be turned.
+    fn half(&self, shard: u16, error: StoreError) -> StoreError {
+        if shard == 0 && error.wrote == Wrote::No {
+            // It was not even decided.
+            return error;
+        }
+        let message = format!(
+            "the gate of {} may be turned in some shards and not in shard {shard}: {}; the same command again completes it",
+            self.describe, error.message
+        );
+        StoreError::ambiguous(error.kind, message)
     }
 
     /// Whether a shard was turned.
     async fn turned(&self, shard: u16, asked: Asked) -> Result<bool, StoreError> {
-        let half = |error: StoreError| match (shard, error.wrote) {
-            // It was not even decided.
-            (0, Wrote::No) => error,
-            _ => {
-                let message = format!(
-                    "the gate of {} may be turned in some shards and not in shard {shard}: {}; the same command again \
-                     completes it",
-                    self.describe, error.message
-                );
-                StoreError::ambiguous(error.kind, message)
-            }
-        };
+        let half = |error| self.half(shard, error);
         let reply = asked.replies().await.map_err(half)?.pop().unwrap_or(Value::Nil);
         match reply.items() {
             [Value::Int(1)] => Ok(true),

@@ -79,6 +79,33 @@ pub(crate) fn encode_together(out: &mut Vec<u8>, terms: &Terms<'_>, parts: &[&Pa
     parts.iter().for_each(|part| out.extend_from_slice(&part.arguments));
 }
 
+/// Whether a request may write, and who has to confirm that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writes {
+    /// It only reads.
+    No,
+    /// As many replicas as every write needs.
+    Yes,
+    /// At least so many replicas.
+    ConfirmedBy(u32),
+}
+
+impl Writes {
+    /// Whether it may.
+    pub(crate) fn may(self) -> bool {
+        self != Self::No
+    }
+
+    /// How many replicas have to confirm it, where every write needs so many.
+    pub(crate) fn replicas(self, every: u32) -> u32 {
+        match self {
+            Self::No => 0,
+            Self::Yes => every,
+            Self::ConfirmedBy(at_least) => every.max(at_least),
+        }
+    }
+}
+
 /// A request on its way.
 pub(crate) struct Request {
     /// The shard that it concerns, which says where it goes.
@@ -86,7 +113,7 @@ pub(crate) struct Request {
     /// What is asked.
     pub(crate) asks: Asks,
     /// Whether it may write. Its one reply then is an array that begins with 1 if it did.
-    pub(crate) writes: bool,
+    pub(crate) writes: Writes,
     /// How often it was sent somewhere else.
     pub(crate) hops: u32,
     /// Whether the next server is to be told that it was sent there for once.
@@ -105,7 +132,7 @@ impl Request {
 
     /// What is known of it once it was sent.
     pub(crate) fn may_have_written(&self) -> Wrote {
-        if self.writes { Wrote::Maybe } else { Wrote::No }
+        if self.writes.may() { Wrote::Maybe } else { Wrote::No }
     }
 
     /// About how many bytes it takes.

@@ -5,7 +5,7 @@
 //! it is brought. Whoever takes the move up completes that page first; the places say which shards have their part. So
 //! the log is always a beginning of what is brought, without holes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use oncely_core::limits::AUDIT_FOR_MS;
 use oncely_core::{
@@ -30,6 +30,9 @@ const RECORDS_MAX: usize = 32;
 const BYTES_MAX: usize = 1 << 20;
 /// Nothing is dropped from the log while it is brought.
 const NO_BOUND: &[u8] = b"9007199254740991";
+
+/// A record, and what the script that creates is told of it.
+type Brought = (IntentId, Vec<Vec<u8>>);
 
 impl Shared {
     /// Takes a part of what a move brings.
@@ -65,8 +68,10 @@ impl Shared {
         records: &[std::sync::Arc<Record>],
     ) -> Result<(), StoreError> {
         let mark = self.mark_under(under);
-        let mut by_shard: BTreeMap<u16, BTreeMap<IntentId, Vec<Vec<u8>>>> = BTreeMap::new();
-        for record in records {
+        let mut by_shard: BTreeMap<u16, Vec<Brought>> = BTreeMap::new();
+        let mut seen = HashSet::new();
+        // In the order in which they came: their places in listings are given in it.
+        for record in records.iter().filter(|record| seen.insert(record.intent)) {
             let draft = Draft {
                 created: Stamp::Kept(record.created_at),
                 sent: Stamp::Kept(record.sent_at),
@@ -74,11 +79,11 @@ impl Shared {
                 body: record.body.clone(),
             };
             let arguments = create_arguments(&record.intent, &draft, &[]);
-            by_shard.entry(self.keys.shard(&record.intent)).or_default().insert(record.intent, arguments);
+            by_shard.entry(self.keys.shard(&record.intent)).or_default().push((record.intent, arguments));
         }
         let mut asked = Vec::new();
         for (shard, records) in by_shard {
-            let mut some: Vec<(IntentId, Vec<Vec<u8>>)> = Vec::new();
+            let mut some: Vec<Brought> = Vec::new();
             let mut bytes = 0;
             for record in records {
                 let more: usize = record.1.iter().map(Vec::len).sum();
@@ -103,7 +108,7 @@ impl Shared {
         Ok(())
     }
 
-    fn ask_bring_records(&self, shard: u16, mark: &str, records: &[(IntentId, Vec<Vec<u8>>)]) -> Asked {
+    fn ask_bring_records(&self, shard: u16, mark: &str, records: &[Brought]) -> Asked {
         let terms = self.router.terms(shard, Script::Create);
         let own: Vec<Vec<u8>> = records.iter().map(|(intent, _)| self.keys.record(intent)).collect();
         let keys: Vec<&[u8]> = terms.keys.iter().chain(&own).map(Vec::as_slice).collect();

@@ -8,6 +8,15 @@ use oncely_core::{Link, StoreError, StoreErrorKind, StoreHealth};
 
 use super::router::Router;
 
+/// How a connection has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It broke, or was closed by the server.
+    Broken,
+    /// It is of no use any more, and others are.
+    GivenUp,
+}
+
 /// What is known of the connections to one server.
 #[derive(Default)]
 pub(crate) struct Reach {
@@ -30,13 +39,16 @@ impl Reach {
         *self.lock() = None;
     }
 
-    /// A connection has ended; with why, if it broke.
-    pub(crate) fn ended(&self, why: Option<String>) {
+    /// A connection has ended: it broke, or it was given up. Whether it was the last one that broke.
+    pub(crate) fn ended(&self, how: End) -> bool {
         let was_last = self.connected.fetch_sub(1, Ordering::Relaxed) == 1;
-        self.broken.fetch_add(u64::from(why.is_some()), Ordering::Relaxed);
-        if let Some(why) = why.filter(|_| was_last) {
-            *self.lock() = Some((Instant::now(), StoreError::before(StoreErrorKind::Unavailable, why)));
-        }
+        self.broken.fetch_add(u64::from(how == End::Broken), Ordering::Relaxed);
+        how == End::Broken && was_last
+    }
+
+    /// The last connection broke while it was in use.
+    pub(crate) fn lost(&self, why: String) {
+        self.failed(&StoreError::before(StoreErrorKind::Unavailable, why));
     }
 
     /// No connection could be made.
@@ -89,7 +101,7 @@ impl Router {
 
 #[cfg(test)]
 mod tests {
-    use super::Reach;
+    use super::{End, Reach};
     use oncely_core::{StoreError, StoreErrorKind};
     use std::sync::atomic::Ordering;
 
@@ -100,9 +112,10 @@ mod tests {
         assert_eq!(word(), "connected", "nobody has asked for it yet");
         reach.gained();
         reach.gained();
-        reach.ended(Some("closed".into()));
-        assert_eq!(word(), "connected", "there is another one");
-        reach.ended(Some("closed".into()));
+        assert!(!reach.ended(End::Broken), "there is another one");
+        assert!(reach.ended(End::Broken));
+        assert_eq!(word(), "connected", "an idle connection is closed by many, and proves nothing");
+        reach.lost("closed".into());
         assert_eq!(word(), "reconnecting");
         let since = reach.link().down_for();
         reach.failed(&StoreError::before(StoreErrorKind::Unsuitable, "appendonly is no"));
@@ -110,7 +123,7 @@ mod tests {
         assert!(reach.link().down_for() >= since, "it counts from the loss on");
         reach.gained();
         assert_eq!((word(), reach.reconnects.load(Ordering::Relaxed)), ("connected", 1));
-        reach.ended(None);
-        assert_eq!(word(), "connected", "it was not lost, but given up");
+        assert!(!reach.ended(End::GivenUp), "it was not lost, but given up");
+        assert_eq!(word(), "connected");
     }
 }

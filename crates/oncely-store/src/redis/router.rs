@@ -20,7 +20,7 @@ use super::drive::drive;
 use super::errors::Redirect;
 use super::head::{self, Head};
 use super::keys::Keys;
-use super::link::{Answer, Asks, Node, Request, Terms};
+use super::link::{Answer, Asks, Node, Request, Terms, Writes};
 use super::options::{RedisKind, RedisServer, server};
 use super::outstanding::Outstanding;
 use super::scripts::{self, Flags, Names, Script};
@@ -195,7 +195,7 @@ impl Router {
         self: &Arc<Self>,
         shard: u16,
         asks: Asks,
-        writes: bool,
+        writes: Writes,
     ) -> oneshot::Receiver<Answer> {
         let (caller, answer) = oneshot::channel();
         let ticket = self.outstanding.enter();
@@ -205,7 +205,7 @@ impl Router {
 
     /// Hands in commands that are carried out before there is a ledger, or only read.
     pub(crate) fn ask(self: &Arc<Self>, shard: u16, commands: &[Vec<u8>]) -> oneshot::Receiver<Answer> {
-        self.submit(shard, Asks::Plain { bytes: commands.concat(), replies: commands.len() }, false)
+        self.submit(shard, Asks::Plain { bytes: commands.concat(), replies: commands.len() }, Writes::No)
     }
 
     /// Queues a request for the server of its shard.

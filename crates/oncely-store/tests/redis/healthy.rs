@@ -45,6 +45,22 @@ async fn a_server_that_is_back_and_unfit_is_told_as_refused_with_the_reason() {
     assert_eq!(store.health().link.as_str(), "connected");
 }
 
+/// Servers and balancers close what is idle. Nobody is to be woken for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_closes_idle_connections_is_not_told_as_lost() {
+    let server = Redis::builder().setting("timeout", "1").start().unwrap();
+    let store = open(&server.url()).await;
+    finish(&store, "k").await;
+    until("the connection is closed", async || {
+        let health = store.health();
+        assert_eq!(health.link.as_str(), "connected", "{health:?}");
+        health.connected == 0
+    })
+    .await;
+    finish(&store, "again").await;
+    assert_eq!(store.health().link.as_str(), "connected");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_was_replaced_is_not_missed() {
     let cluster = RedisCluster::start(3, 3).unwrap();

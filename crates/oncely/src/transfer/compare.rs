@@ -6,7 +6,7 @@ use oncely_core::{Filter, Import, LoggedEvent, Move, Record, StateName, StoreErr
 use tokio::task::JoinSet;
 
 use super::carry::{Events, differs, moved, shifted};
-use super::{PAGE, Progress, Report, Stage, Transfer, TransferError};
+use super::{PAGE, Progress, Report, Stage, Transfer, TransferError, is_running};
 
 impl Transfer {
     pub(super) async fn compare(
@@ -46,6 +46,10 @@ impl Transfer {
         loop {
             let page = self.from().scan(Filter::default(), place, PAGE).await?;
             let sent: Vec<Arc<Record>> = page.items.iter().map(|s| Arc::new(moved(&s.record, of))).collect();
+            if let Some(running) = sent.iter().find(|record| is_running(record)) {
+                let id = running.intent.short();
+                return Err(TransferError::Differs(format!("{id} is running in a ledger that is closed")));
+            }
             let missing = self.missing(&sent).await?;
             if !missing.is_empty() {
                 // A ledger that does not write a page in one step may have been stopped within it.

@@ -143,6 +143,16 @@ impl Transfer {
         )))
     }
 
+    /// Turns the gate of the old ledger to where it stands: answered, it is closed everywhere and durably, whatever was
+    /// lost of it since it was turned first.
+    pub(super) async fn hold_closed(&self, of: &Move) -> Result<(), TransferError> {
+        let left = self.from().gate().await?;
+        match &left {
+            Gate::Closed(out) if out.id == of.id => self.turn(self.from(), left.clone(), left.clone()).await,
+            _ => Err(self.elsewhere(&left, &Gate::Filling(of.clone()))),
+        }
+    }
+
     /// Writes down in the old ledger that the new one is open: from then on there is nothing to take up or to give up.
     pub(super) async fn mark_finished(&self) -> Result<(), TransferError> {
         let left = self.from().gate().await?;

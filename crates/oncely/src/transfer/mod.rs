@@ -22,7 +22,8 @@
 //! 3. When no attempt is under way any more, the old one is *closed*: nothing is written to it. It is still read, so that
 //!    duplicates get their answers.
 //! 4. Records, events and counters are brought over. All of it may be repeated: what is there stays.
-//! 5. Everything is compared.
+//! 5. The old ledger is closed once more: its servers may have failed over, and lost that it was. Then everything is
+//!    compared, with what may have come in meanwhile.
 //! 6. The new ledger is opened. Only now can a key be claimed again, and it knows all of them.
 //!
 //! Times are moved by the difference between the two clocks, so that a record is as old there as it was here.
@@ -167,6 +168,7 @@ impl Transfer {
         self.bring_records(&of, &mut progress).await?;
         self.bring_events(&of, &mut progress).await?;
         self.bring_counters(&of).await?;
+        self.hold_closed(&of).await?;
         let report = self.compare(&of, &mut progress).await?;
         self.turn(&self.to, Gate::Filling(of), Gate::Open).await?;
         self.mark_finished().await?;
