@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run -p oncely --example one_transaction -- sqlite:orders.db
 //! cargo run -p oncely --example one_transaction -- postgres://postgres@127.0.0.1/shop
+//! cargo run -p oncely --example one_transaction -- sqlx:postgres://postgres@127.0.0.1/shop
 //! ```
 //!
 //! The program starts itself again as a child, which kills itself (`kill -9`) at the named point; then again without, as a
@@ -19,8 +20,9 @@ use std::process::Command;
 
 use oncely::within::{self, Begun};
 use oncely::{Answer, Oncely, outcome};
-use oncely_store::{PostgresWithin, SqliteOptions, SqliteStore};
+use oncely_store::{PostgresWithin, SqliteOptions, SqliteStore, SqlxWithin};
 use serde_json::json;
+use sqlx_core::connection::Connection;
 
 type Failed = Box<dyn std::error::Error>;
 
@@ -32,9 +34,10 @@ async fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.as_slice() {
         [address] => parent(address).await,
+        [address, key, point] if address.starts_with("sqlx:") => in_sqlx(server(address), key, point).await,
         [address, key, point] if address.starts_with("postgres") => in_postgres(address, key, point).await,
         [address, key, point] => in_sqlite(address, key, point).await,
-        _ => Err("name a ledger: sqlite:PATH or postgres://USER@HOST/DATABASE".into()),
+        _ => Err("name a ledger: sqlite:PATH, postgres://USER@HOST/DATABASE or sqlx:postgres://…".into()),
     }
 }
 
@@ -108,6 +111,34 @@ async fn in_postgres(address: &str, key: &str, point: &str) -> Result<(), Failed
     }
 }
 
+async fn in_sqlx(address: &str, key: &str, point: &str) -> Result<(), Failed> {
+    let mut connection = sqlx_postgres::PgConnection::connect(address).await?;
+    die_if(point, "before");
+    let mut transaction = connection.begin().await?;
+    let mut ledger = SqlxWithin::new(&mut transaction, "oncely");
+    match within::begin(&mut ledger, &call(key)?).await? {
+        Begun::Run(pending) => {
+            die_if(point, "after begin");
+            let insert =
+                sqlx_core::query::query::<sqlx_postgres::Postgres>("INSERT INTO orders (key) VALUES ($1)");
+            insert.bind(key).execute(ledger.connection()).await?;
+            die_if(point, "after the order");
+            pending.complete(&mut ledger, outcome::created(&json!({ "order": key }))).await?;
+            die_if(point, "after complete");
+            transaction.commit().await?;
+            die_if(point, "after commit");
+            Ok(())
+        }
+        Begun::Answered(Answer::Replayed(_)) => Ok(()),
+        Begun::Answered(answer) => Err(format!("{answer:?}").into()),
+    }
+}
+
+/// The ledger's address, whichever driver is used.
+fn server(address: &str) -> &str {
+    address.strip_prefix("sqlx:").unwrap_or(address)
+}
+
 /// No destructor runs, nothing is flushed: as if the machine had done it.
 fn die_if(point: &str, here: &str) {
     if point == here {
@@ -125,6 +156,7 @@ async fn connect(address: &str) -> Result<tokio_postgres::Client, Failed> {
 
 /// The ledger's tables, and one of our own beside them.
 async fn make_tables(address: &str) -> Result<(), Failed> {
+    let address = server(address);
     drop(oncely_store::open(address).await?);
     let table = "CREATE TABLE IF NOT EXISTS orders (key TEXT NOT NULL)";
     match address.strip_prefix("sqlite:") {
@@ -135,6 +167,7 @@ async fn make_tables(address: &str) -> Result<(), Failed> {
 }
 
 async fn count_orders(address: &str, key: &str) -> Result<i64, Failed> {
+    let address = server(address);
     let sql = "SELECT count(*) FROM orders WHERE key = ";
     match address.strip_prefix("sqlite:") {
         Some(path) => {
@@ -146,6 +179,7 @@ async fn count_orders(address: &str, key: &str) -> Result<i64, Failed> {
 }
 
 async fn count_records(address: &str, key: &str) -> Result<i64, Failed> {
+    let address = server(address);
     let store = oncely_store::open(address).await?;
     let filter = oncely::core::Filter { key: Some(key.to_owned()), ..Default::default() };
     Ok(i64::try_from(store.scan(filter, 0, 10).await?.items.len())?)

@@ -43,7 +43,7 @@ struct Args {
     /// How long each subject works in a round [default: 3, quick: 0.3]
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
-    /// Records in the largest ledger of the section growth [default: 10000000, quick: 40000]
+    /// Records in the largest ledger of the sections growth and postgres [default: 10000000, quick: 40000]
     #[arg(long, value_name = "N")]
     records: Option<u64>,
     /// Where ledgers are written; a real disk [default: target/bench-data]

@@ -8,6 +8,7 @@ mod mcp;
 mod million;
 mod peer;
 mod postgres;
+mod postgres_growth;
 mod processes;
 mod purge;
 mod redis;

@@ -10,6 +10,7 @@ use oncely_testkit::servers::Postgres;
 use tokio::sync::{Mutex, Semaphore};
 use tokio_postgres::{Client, NoTls, Statement};
 
+use super::postgres_growth;
 use crate::bench::{Bench, TURNS};
 use crate::report::{Row, Target};
 use crate::stats::{Sample, Series, Turns, Unit};
@@ -56,9 +57,11 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
                 .target(Target::AtLeast(3.0, Unit::Times), &ratio),
         );
     }
+    rows.extend(postgres_growth::measure(bench, &server, POOL)?);
     drop(server);
     let how = format!(
-        "PostgreSQL 15, fsync on, on the same machine and disk; {POOL} connections on either side, prepared statements."
+        "PostgreSQL 15, fsync on, on the same machine and disk; {POOL} connections on either side, prepared statements. \
+         Rows about history: how many times slower than with little, turn by turn."
     );
     Ok((rows, how))
 }

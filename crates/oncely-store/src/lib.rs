@@ -42,6 +42,8 @@ use oncely_core::{Store, StoreError, StoreErrorKind};
 
 pub use check::{Check, Health, Migrated, check, is_absent, migrate, migration_sql};
 pub use memory::MemoryStore;
+#[cfg(feature = "sqlx-postgres")]
+pub use postgres::SqlxWithin;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresOptions, PostgresStore, PostgresWithin};
 pub use process::{liveness, liveness_across_hosts, this_process};

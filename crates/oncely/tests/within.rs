@@ -339,3 +339,9 @@ fn in_sqlite_a_kill_at_any_point_leaves_neither_or_both() {
 fn in_postgres_a_kill_at_any_point_leaves_neither_or_both() {
     killed_at_every_point(&Postgres::shared().unwrap().fresh_database().unwrap());
 }
+
+#[test]
+fn in_postgres_through_sqlx_a_kill_at_any_point_leaves_neither_or_both() {
+    let url = Postgres::shared().unwrap().fresh_database().unwrap();
+    killed_at_every_point(&format!("sqlx:{url}"));
+}

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use oncely_store::postgres::migration_sql;
 use oncely_testkit::servers::{Postgres, Redis, RedisCluster};
 use oncely_testkit::sim::Rng;
 
@@ -34,6 +35,8 @@ impl PostgresPair {
     pub fn start(demand: Demand) -> Checked<Self> {
         let primary = Postgres::start()?;
         primary.psql("CREATE DATABASE ledger")?;
+        // With several servers in the address it is not made by itself.
+        primary.psql_in("ledger", &migration_sql("oncely"))?;
         let (standby, more) = match demand {
             Demand::Synchronous => (primary.standby()?, ""),
             Demand::Asynchronous => (primary.standby_async()?, "&durability=best-effort"),

@@ -13,5 +13,6 @@ mod checking;
 mod copying;
 mod healing;
 mod killing;
+mod migrating;
 mod serving;
 mod world;

@@ -1,14 +1,18 @@
 //! Requests of the hot path, as one statement: many callers, one round trip, one commit.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use oncely_core::{Created, IntentId, Replaced, StoreError, StoreErrorKind, Stored, Version};
+use oncely_core::{Created, Draft, IntentId, Replaced, StoreError, StoreErrorKind, Stored, Version};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::errors::{Doing, Trouble};
-use super::exec::{Entry, Outcome, create_all, load_many, put_all};
+use super::exec::{Entry, Outcome, Patience, create_all, load_many, put_all};
 use super::jobs;
-use super::queue::{Answer, Batch, Job, Lane, Op, Request};
+use super::limits::HELD_ALONE;
+use super::queue::{Batch, Op};
+use super::request::{Answer, Job, Lane, Request};
 use super::session::Session;
 use super::shared::Shared;
 
@@ -40,8 +44,10 @@ impl Afterwards {
 /// Runs a batch and answers its callers.
 pub(crate) async fn run(shared: &Shared, session: &mut Session, batch: Batch) -> Afterwards {
     match batch.lane {
-        Lane::Create => create(shared, session, batch).await,
-        Lane::Put => put(shared, session, batch).await,
+        // Whoever asked has gone.
+        _ if batch.ops.is_empty() => Afterwards::GoOn,
+        Lane::Create => write(shared, session, batch, What::Create).await,
+        Lane::Put => write(shared, session, batch, What::Put).await,
         Lane::Load => load(shared, session, batch).await,
         Lane::Job => match batch.ops.into_iter().next() {
             Some(Op { request: Request::Job(job), reply, .. }) => {
@@ -52,25 +58,49 @@ pub(crate) async fn run(shared: &Shared, session: &mut Session, batch: Batch) ->
     }
 }
 
-/// Splits requests from whom to answer.
-fn split(ops: Vec<Op>) -> (Vec<Entry>, Vec<Op>) {
-    let mut entries = Vec::with_capacity(ops.len());
-    let mut rest = Vec::with_capacity(ops.len());
-    for mut op in ops {
-        let request = std::mem::replace(&mut op.request, Request::Job(Job::Now));
-        match request {
-            Request::Create { intent, draft, events } => {
-                entries.push(Entry { intent, expected: Version(0), draft, events });
-                rest.push(op);
-            }
-            Request::Put { intent, expected, draft, events } => {
-                entries.push(Entry { intent, expected, draft, events });
-                rest.push(op);
-            }
-            Request::Load { .. } | Request::Job(_) => {}
+/// Requests that are written with one statement, and whom to answer.
+struct Group {
+    entries: Vec<Entry>,
+    ops: Vec<Op>,
+    patience: Patience,
+    tries: usize,
+    since: Instant,
+    /// Another transaction was found to hold its record.
+    held: Option<StoreError>,
+}
+
+impl Group {
+    fn new(ops: Vec<Op>) -> Self {
+        let mut group = Self {
+            entries: Vec::with_capacity(ops.len()),
+            ops: Vec::with_capacity(ops.len()),
+            patience: if ops.len() == 1 { Patience::Alone } else { Patience::Among },
+            tries: 0,
+            since: Instant::now(),
+            held: None,
+        };
+        for mut op in ops {
+            let request = std::mem::replace(&mut op.request, Request::Job(Job::Now));
+            let entry = match request {
+                Request::Create { intent, draft, events } => {
+                    Entry { intent, expected: Version(0), draft, events }
+                }
+                Request::Put { intent, expected, draft, events } => Entry { intent, expected, draft, events },
+                Request::Load { .. } | Request::Job(_) => continue,
+            };
+            group.entries.push(entry);
+            group.ops.push(op);
         }
+        group
     }
-    (entries, rest)
+
+    /// Takes the second half away.
+    fn halve(&mut self) -> Self {
+        let at = self.entries.len() / 2;
+        self.patience = Patience::Apart;
+        let (entries, ops) = (self.entries.split_off(at), self.ops.split_off(at));
+        Self { entries, ops, held: None, ..*self }
+    }
 }
 
 fn tell(op: Op, answer: Result<Answer, StoreError>) {
@@ -78,52 +108,57 @@ fn tell(op: Op, answer: Result<Answer, StoreError>) {
     let _ = op.reply.send(answer);
 }
 
-async fn create(shared: &Shared, session: &mut Session, batch: Batch) -> Afterwards {
-    let (entries, ops) = split(batch.ops);
+/// One statement for all. If the server refuses it, one for each half, and so on: what one cannot have must not keep it
+/// from others. What another transaction holds is tried again when everybody else has an answer, for a bounded time.
+async fn write(shared: &Shared, session: &mut Session, batch: Batch, what: What) -> Afterwards {
     let mut followers = batch.followers;
+    let mut todo = VecDeque::from([Group::new(batch.ops)]);
     let mut afterwards = Afterwards::GoOn;
-    let outcomes = together_or_alone(shared, session, &entries, What::Create, &mut afterwards).await;
-    for ((entry, op), outcome) in entries.into_iter().zip(ops).zip(outcomes) {
-        let intent = entry.intent;
-        let answer = match outcome {
-            Ok(Outcome::Written { version, now }) => {
-                let record = Arc::new(entry.draft.stamped(intent, version, now));
-                shared.watchers.changed(&intent, Some(version));
-                Ok(Created::New(Stored { record, now }))
+    while let Some(mut group) = todo.pop_back() {
+        let tried = match (afterwards, group.held.take()) {
+            (Afterwards::GoOn, Some(error)) if group.since.elapsed() >= HELD_ALONE => {
+                Err(Trouble::Store(error))
             }
-            Ok(Outcome::There(there)) => Ok(Created::Exists(there)),
-            Ok(Outcome::Gone) => Err(in_the_way()),
-            Ok(Outcome::Failed(error)) | Err(error) => Err(error),
+            (Afterwards::GoOn, _) => try_all(shared, session, &group, what).await,
+            // What was not sent was not written.
+            _ => Err(Trouble::Unsent("the connection was lost".to_owned())),
         };
-        for follower in followers.remove(&intent).into_iter().flatten() {
-            // They asked before it was written: to them it is there already.
-            let seen = answer.clone().map(|created| match created {
-                Created::New(stored) | Created::Exists(stored) => Answer::Created(Created::Exists(stored)),
-            });
-            tell(follower, seen);
-        }
-        tell(op, answer.map(Answer::Created));
-    }
-    afterwards
-}
-
-async fn put(shared: &Shared, session: &mut Session, batch: Batch) -> Afterwards {
-    let (entries, ops) = split(batch.ops);
-    let mut afterwards = Afterwards::GoOn;
-    let outcomes = together_or_alone(shared, session, &entries, What::Put, &mut afterwards).await;
-    for ((entry, op), outcome) in entries.into_iter().zip(ops).zip(outcomes) {
-        let intent = entry.intent;
-        let answer = outcome.and_then(|outcome| match outcome {
-            Outcome::Written { version, now } => {
-                let record = Arc::new(entry.draft.stamped(intent, version, now));
-                shared.watchers.changed(&intent, Some(version));
-                Ok(Replaced::Done(Some(Stored { record, now })))
+        let trouble = match tried {
+            Ok(outcomes) => {
+                for ((entry, op), outcome) in group.entries.into_iter().zip(group.ops).zip(outcomes) {
+                    let alike = followers.remove(&entry.intent).unwrap_or_default();
+                    what.answer(shared, entry, outcome, op, alike);
+                }
+                continue;
             }
-            Outcome::There(there) => Ok(Replaced::Stale(Some(there))),
-            Outcome::Gone => Ok(Replaced::Stale(None)),
-            Outcome::Failed(error) => Err(error),
-        });
-        tell(op, answer.map(Answer::Replaced));
+            Err(trouble) => trouble,
+        };
+        if afterwards == Afterwards::GoOn {
+            afterwards = Afterwards::of(&trouble);
+        }
+        group.tries += 1;
+        let hopeless = trouble.may_have_written() || trouble.ends_connection();
+        match group.entries.len() {
+            // However many are held, it comes to an end.
+            2.. if !hopeless && (!trouble.is_held() || group.since.elapsed() < HELD_ALONE) => {
+                let second = group.halve();
+                todo.extend([second, group]);
+            }
+            1 if trouble.is_held() && group.patience != Patience::Alone => {
+                group.patience = Patience::Among;
+                group.held = Some(trouble.at(&shared.address, Doing::Writing));
+                todo.push_front(group);
+            }
+            1 if trouble.is_collision() && group.tries < TRIES => todo.push_back(group),
+            _ => {
+                let error = trouble.at(&shared.address, Doing::Writing);
+                for (entry, op) in group.entries.into_iter().zip(group.ops) {
+                    for op in followers.remove(&entry.intent).into_iter().flatten().chain([op]) {
+                        tell(op, Err(error.clone()));
+                    }
+                }
+            }
+        }
     }
     afterwards
 }
@@ -167,67 +202,54 @@ enum What {
     Put,
 }
 
-/// One statement for all; if the server refuses it, one for each: what one cannot have must not keep it from others.
-async fn together_or_alone(
-    shared: &Shared,
-    session: &mut Session,
-    entries: &[Entry],
-    what: What,
-    afterwards: &mut Afterwards,
-) -> Vec<Result<Outcome, StoreError>> {
-    let trouble = match try_all(shared, session, entries, what).await {
-        Ok(outcomes) => return outcomes.into_iter().map(Ok).collect(),
-        Err(trouble) => trouble,
-    };
-    *afterwards = Afterwards::of(&trouble);
-    let hopeless = trouble.may_have_written() || trouble.ends_connection();
-    if hopeless || (entries.len() == 1 && !trouble.is_collision()) {
-        let error = trouble.at(&shared.address, Doing::Writing);
-        return entries.iter().map(|_| Err(error.clone())).collect();
-    }
-    let mut outcomes = Vec::with_capacity(entries.len());
-    for entry in entries {
-        // What was not sent was not written.
-        outcomes.push(match afterwards {
-            Afterwards::GoOn => alone(shared, session, entry, what, afterwards).await,
-            _ => {
-                Err(Trouble::Unsent("the connection was lost".to_owned()).at(&shared.address, Doing::Writing))
+impl What {
+    /// Tells a caller, and those that asked for the same, what became of its request.
+    fn answer(self, shared: &Shared, entry: Entry, outcome: Outcome, op: Op, alike: Vec<Op>) {
+        let intent = entry.intent;
+        let stored = |version, now, draft: Box<Draft>| {
+            shared.watchers.changed(&intent, Some(version));
+            Stored { record: Arc::new(draft.stamped(intent, version, now)), now }
+        };
+        let answer = match (self, outcome) {
+            (Self::Create, Outcome::Written { version, now }) => {
+                Ok(Answer::Created(Created::New(stored(version, now, entry.draft))))
             }
-        });
-    }
-    outcomes
-}
-
-async fn alone(
-    shared: &Shared,
-    session: &mut Session,
-    entry: &Entry,
-    what: What,
-    afterwards: &mut Afterwards,
-) -> Result<Outcome, StoreError> {
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        match try_all(shared, session, std::slice::from_ref(entry), what).await {
-            Ok(outcomes) => return outcomes.into_iter().next().ok_or_else(in_the_way),
-            Err(trouble) if trouble.is_collision() && tries < TRIES => {}
-            Err(trouble) => {
-                *afterwards = Afterwards::of(&trouble);
-                return Err(trouble.at(&shared.address, Doing::Writing));
+            (Self::Create, Outcome::There(there)) => Ok(Answer::Created(Created::Exists(there))),
+            (Self::Create, Outcome::Gone) => Err(in_the_way()),
+            (Self::Put, Outcome::Written { version, now }) => {
+                Ok(Answer::Replaced(Replaced::Done(Some(stored(version, now, entry.draft)))))
             }
+            (Self::Put, Outcome::There(there)) => Ok(Answer::Replaced(Replaced::Stale(Some(there)))),
+            (Self::Put, Outcome::Gone) => Ok(Answer::Replaced(Replaced::Stale(None))),
+            (_, Outcome::Failed(error)) => Err(error),
+        };
+        for follower in alike {
+            // They asked before it was written: to them it is there already.
+            tell(
+                follower,
+                match &answer {
+                    Ok(Answer::Created(Created::New(stored) | Created::Exists(stored))) => {
+                        Ok(Answer::Created(Created::Exists(stored.clone())))
+                    }
+                    Err(error) => Err(error.clone()),
+                    Ok(_) => Err(in_the_way()),
+                },
+            );
         }
+        tell(op, answer);
     }
 }
 
 async fn try_all(
     shared: &Shared,
     session: &mut Session,
-    entries: &[Entry],
+    group: &Group,
     what: What,
 ) -> Result<Vec<Outcome>, Trouble> {
+    let (entries, patience) = (&group.entries, group.patience);
     let mut outcomes: Vec<Option<Outcome>> = match what {
-        What::Create => create_all(shared, session, entries).await?,
-        What::Put => put_all(shared, session, entries).await?,
+        What::Create => create_all(shared, session, entries, patience).await?,
+        What::Put => put_all(shared, session, entries, patience).await?,
     };
     // What was neither taken nor seen is looked at again: of a create, another's was being committed meanwhile.
     for _ in 0..TRIES {
@@ -251,7 +273,7 @@ async fn try_all(
                 Some(Err(error)) => outcomes[at] = Some(Outcome::Failed(error.clone())),
                 None if what == What::Put => outcomes[at] = Some(Outcome::Gone),
                 // Made and removed again by others, meanwhile.
-                None => match create_all(shared, session, std::slice::from_ref(entry)).await {
+                None => match create_all(shared, session, std::slice::from_ref(entry), patience).await {
                     Ok(mut again) => outcomes[at] = again.pop().flatten(),
                     Err(trouble) if trouble.is_collision() => {}
                     Err(trouble) if trouble.ends_connection() => return Err(broken(trouble, outcomes.len())),

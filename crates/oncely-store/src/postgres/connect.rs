@@ -20,6 +20,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 
 use super::errors::{Doing, Trouble, full_text};
 use super::options::{PostgresOptions, Prepared, port};
+use super::schema::{self, Found};
 use super::settings::{self, Server};
 use super::tls::{self, Connector};
 
@@ -40,13 +41,24 @@ pub(crate) struct Link {
     pub(crate) server: Server,
     /// What was sent to channels that the connection listens to.
     pub(crate) heard: mpsc::Receiver<Notification>,
-    driver: AbortHandle,
+    _driver: Driver,
 }
 
-impl Drop for Link {
+/// A connection to a server of which nothing is known yet.
+struct Line {
+    client: Client,
+    warning: Arc<Mutex<Option<String>>>,
+    heard: mpsc::Receiver<Notification>,
+    driver: Driver,
+}
+
+/// The task that moves a connection's bytes. It ends with whoever uses the connection.
+struct Driver(AbortHandle);
+
+impl Drop for Driver {
     fn drop(&mut self) {
         // Also where an answer is still awaited: whoever awaited it has given up, and the server may be stuck.
-        self.driver.abort();
+        self.0.abort();
     }
 }
 
@@ -122,22 +134,59 @@ impl Door {
     }
 
     async fn open_one(&self, config: &Config, host: &Host, port: u16) -> Result<Link, StoreError> {
-        let patience = config.get_connect_timeout().copied().unwrap_or(Duration::from_secs(5));
         let opening = async {
-            let (socket, name) = Socket::open(host, port).await.map_err(|error| {
-                self.unreachable(&format!("{} port {port} cannot be reached: {error}", host_text(host)))
-            })?;
-            let seen_from = socket.local_address();
-            let mut link = self.greet(config, socket, name).await?;
-            link.named = match self.options.prepared {
+            let (socket, name) = self.reach(host, port).await?;
+            let from = socket.local_address();
+            let Line { client, warning, heard, driver } = self.greet(config, socket, name).await?;
+            let server = settings::check(&client, &self.options).await?;
+            let named = match self.options.prepared {
                 Prepared::Always => true,
                 Prepared::Never => false,
                 // The server names the address that it is spoken to from. If that is not ours, or there is none, something
                 // may stand between, and give each transaction another session.
-                Prepared::Auto => seen_from.is_some() && link.server.seen_from == seen_from,
+                Prepared::Auto => from.is_some() && server.seen_from == from,
             };
-            Ok(link)
+            Ok(Link { client, warning, named, server, heard, _driver: driver })
         };
+        self.in_time(config, host, port, opening).await
+    }
+
+    /// Refuses to make a ledger unless every server that the address names answers and has none: the one that answered
+    /// as primary may not be the one that is meant.
+    pub(crate) async fn certainly_absent(&self) -> Result<(), StoreError> {
+        let config = &self.options.config;
+        for (at, host) in config.get_hosts().iter().enumerate() {
+            let port = port(config, at);
+            let looking = async {
+                let (socket, name) = self.reach(host, port).await?;
+                let line = self.greet(config, socket, name).await?;
+                schema::look(&line.client, &self.options).await
+            };
+            let server = format!("{} port {port}", host_text(host));
+            let why = match self.in_time(config, host, port, looking).await {
+                Ok(Found::Nothing) => continue,
+                Ok(Found::Ledger(_)) => format!("{server} has one, and the primary that answered has none"),
+                Err(error) => format!("{server} may have one: {}", error.message),
+            };
+            let message = format!(
+                "the ledger {} was not made: {why}; nothing was written; start or remove that server, or name only the \
+                 one that the ledger is to be made on",
+                self.options.describe()
+            );
+            return Err(StoreError::before(StoreErrorKind::Foreign, message));
+        }
+        Ok(())
+    }
+
+    /// An end to waiting for a server.
+    async fn in_time<T>(
+        &self,
+        config: &Config,
+        host: &Host,
+        port: u16,
+        opening: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let patience = config.get_connect_timeout().copied().unwrap_or(Duration::from_secs(5));
         match tokio::time::timeout(patience, opening).await {
             Ok(opened) => opened,
             Err(_) => Err(self.unreachable(&format!(
@@ -148,7 +197,13 @@ impl Door {
         }
     }
 
-    async fn greet(&self, config: &Config, socket: Socket, host: Option<String>) -> Result<Link, StoreError> {
+    async fn reach(&self, host: &Host, port: u16) -> Result<(Socket, Option<String>), StoreError> {
+        Socket::open(host, port).await.map_err(|error| {
+            self.unreachable(&format!("{} port {port} cannot be reached: {error}", host_text(host)))
+        })
+    }
+
+    async fn greet(&self, config: &Config, socket: Socket, host: Option<String>) -> Result<Line, StoreError> {
         let address = self.options.describe();
         let fail = |error: tokio_postgres::Error| {
             let text = full_text(&error);
@@ -173,11 +228,7 @@ impl Door {
                 (client, tokio::spawn(drive(connection, Arc::clone(&warning), tell)))
             }
         };
-        let checked = settings::check(&client, &self.options).await;
-        if checked.is_err() {
-            driver.abort();
-        }
-        Ok(Link { client, warning, named: false, server: checked?, heard, driver: driver.abort_handle() })
+        Ok(Line { client, warning, heard, driver: Driver(driver.abort_handle()) })
     }
 
     fn unreachable(&self, why: &str) -> StoreError {

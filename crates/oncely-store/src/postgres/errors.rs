@@ -1,18 +1,42 @@
 //! From the errors of the server and of the way to it to the store's own kinds, with words that say what to do.
 
 use oncely_core::{Gate, Millis, Move, StoreError, StoreErrorKind, Wrote};
-use tokio_postgres::error::{DbError, Severity, SqlState};
+use tokio_postgres::error::{DbError, Severity};
 
 use crate::wire::Damaged;
 
 /// What the triggers of the gate raise.
 const REFUSED_BY_GATE: &str = "ON001";
 
+/// What the server says of a lock that was not to be had in time.
+const HELD: &str = "55P03";
+
+/// What a server said, whichever driver heard it.
+#[derive(Debug)]
+pub(crate) struct Said {
+    /// Whether it is an ERROR: the transaction is undone, and the session goes on.
+    pub(crate) is_error: bool,
+    pub(crate) code: String,
+    pub(crate) message: String,
+    pub(crate) detail: Option<String>,
+}
+
+impl From<&DbError> for Said {
+    fn from(said: &DbError) -> Self {
+        Self {
+            is_error: said.parsed_severity() == Some(Severity::Error),
+            code: said.code().code().to_owned(),
+            message: said.message().to_owned(),
+            detail: said.detail().map(str::to_owned),
+        }
+    }
+}
+
 /// What can go wrong with a request.
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// The server said so. It rolled the statement back, unless [`Trouble::may_have_written`].
-    Server(Box<DbError>),
+    Server(Box<Said>),
     /// The connection failed, or the answer did not come in time: what was sent may have been done.
     Lost(String),
     /// The answer has not come in time, and the connection stands: the server may still be at it.
@@ -30,7 +54,7 @@ pub(crate) enum Trouble {
 impl From<tokio_postgres::Error> for Trouble {
     fn from(error: tokio_postgres::Error) -> Self {
         match error.as_db_error() {
-            Some(said) => Self::Server(Box::new(said.clone())),
+            Some(said) => Self::Server(Box::new(said.into())),
             None => Self::Lost(full_text(&error)),
         }
     }
@@ -58,10 +82,9 @@ impl Trouble {
             // and XX are also what poolers and relatives of PostgreSQL say when they have lost the server in the
             // middle, and 40003 says itself that it does not know.
             Self::Server(said) => {
-                let code = said.code().code();
-                said.parsed_severity() != Some(Severity::Error)
-                    || ["08", "57P", "58", "XX"].iter().any(|class| code.starts_with(class))
-                    || code == "40003"
+                !said.is_error
+                    || ["08", "57P", "58", "XX"].iter().any(|class| said.code.starts_with(class))
+                    || said.code == "40003"
             }
         }
     }
@@ -72,10 +95,10 @@ impl Trouble {
             Self::Lost(_) | Self::Silent(_) | Self::Unsent(_) | Self::Warned(_) => true,
             // After a change of roles the server at the other end may have become a standby: look for the primary.
             Self::Server(said) => {
-                said.parsed_severity() != Some(Severity::Error)
-                    || *said.code() == SqlState::READ_ONLY_SQL_TRANSACTION
-                    || said.code().code().starts_with("08")
-                    || said.code().code().starts_with("57P")
+                !said.is_error
+                    || said.code == "25006"
+                    || said.code.starts_with("08")
+                    || said.code.starts_with("57P")
             }
             _ => false,
         }
@@ -84,19 +107,24 @@ impl Trouble {
     /// Whether a name that we gave a statement means nothing, or something else, at the other end: nothing was run, and
     /// something that hands out sessions stands between.
     pub(crate) fn is_lost_name(&self) -> bool {
-        matches!(self, Self::Server(said) if matches!(said.code().code(), "26000" | "42P05")
-            || (said.code().code() == "08P01" && said.message().contains("prepared statement")))
+        matches!(self, Self::Server(said) if matches!(said.code.as_str(), "26000" | "42P05")
+            || (said.code == "08P01" && said.message.contains("prepared statement")))
     }
 
     /// Whether two transactions were in each other's way: nothing was written, and it may be tried again.
     pub(crate) fn is_collision(&self) -> bool {
-        matches!(self, Self::Server(said) if matches!(said.code().code(), "40P01" | "40001"))
+        matches!(self.code(), Some("40P01" | "40001"))
+    }
+
+    /// Whether another transaction holds what was to be written, and was not waited for any longer: nothing was written.
+    pub(crate) fn is_held(&self) -> bool {
+        self.code() == Some(HELD)
     }
 
     /// The server's code.
     pub(crate) fn code(&self) -> Option<&str> {
         match self {
-            Self::Server(said) => Some(said.code().code()),
+            Self::Server(said) => Some(&said.code),
             _ => None,
         }
     }
@@ -109,13 +137,16 @@ impl Trouble {
         };
         let (kind, what) = match self {
             Self::Store(error) => return error.clone(),
-            Self::Server(said) if said.code().code() == REFUSED_BY_GATE => return refusal(said, address),
+            Self::Server(said) if said.code == REFUSED_BY_GATE => return refusal(said, address),
             Self::Damaged(Damaged(what)) => (StoreErrorKind::Corrupt, (*what).to_owned()),
             Self::Lost(why) | Self::Silent(why) | Self::Unsent(why) => {
                 (StoreErrorKind::Unavailable, why.clone())
             }
             Self::Warned(why) => (StoreErrorKind::Unavailable, format!("it warned: {why}")),
-            Self::Server(said) => (kind_of(said), format!("{}, {}", said.message(), said.code().code())),
+            Self::Server(said) if said.code == HELD => {
+                (StoreErrorKind::Overloaded, "another transaction holds what was to be written".to_owned())
+            }
+            Self::Server(said) => (kind_of(&said.code), format!("{}, {}", said.message, said.code)),
         };
         let written = match wrote {
             Wrote::No => "nothing was written",
@@ -134,10 +165,10 @@ impl Trouble {
 }
 
 /// What the triggers of the gate say: the message is the other end of the move, the detail says how the gate stands.
-fn refusal(said: &DbError, address: &str) -> StoreError {
-    let other = said.message().to_owned();
+fn refusal(said: &Said, address: &str) -> StoreError {
+    let other = said.message.clone();
     let of = Move { id: [0; 16], run: 0, other, shift_ms: 0, steady_since: Millis(0) };
-    let gate = match said.detail() {
+    let gate = match said.detail.as_deref() {
         Some("1") => Gate::Closing(of),
         Some("2") => Gate::Closed(of),
         Some("3") => Gate::Filling(of),
@@ -153,8 +184,8 @@ pub(crate) enum Doing {
     Writing,
 }
 
-fn kind_of(said: &DbError) -> StoreErrorKind {
-    match said.code().code() {
+fn kind_of(code: &str) -> StoreErrorKind {
+    match code {
         "53100" => StoreErrorKind::Full,
         "25006" | "42501" => StoreErrorKind::ReadOnly,
         "XX001" | "XX002" => StoreErrorKind::Corrupt,

@@ -4,7 +4,7 @@ use oncely_core::StoreError;
 
 use super::connect::Door;
 use super::options::PostgresOptions;
-use super::schema::{Found, SCHEMA_VERSION, look};
+use super::schema::{Found, Ledger, SCHEMA_VERSION, look};
 use crate::check::{Check, Health};
 
 /// What is seen of the server and the ledger on it.
@@ -17,13 +17,16 @@ pub(crate) async fn check(options: &PostgresOptions) -> Vec<Check> {
     let (health, message) = match found {
         Found::Nothing => (
             Health::Warn,
-            "there are none yet; `oncely store migrate` or the first call makes them".to_owned(),
+            match options.names_several() {
+                true => "there are none yet; `oncely store migrate` makes them".to_owned(),
+                false => "there are none yet; `oncely store migrate` or the first call makes them".to_owned(),
+            },
         ),
-        Found::Ledger(version) if version < SCHEMA_VERSION => {
+        Found::Ledger(Ledger { version, .. }) if version < SCHEMA_VERSION => {
             let message = format!("version {version}; `oncely store migrate` makes it {SCHEMA_VERSION}");
             (Health::Warn, message)
         }
-        Found::Ledger(version) => (Health::Ok, format!("version {version}")),
+        Found::Ledger(Ledger { version, .. }) => (Health::Ok, format!("version {version}")),
     };
     vec![Check::new("durability", Health::Ok, settings), Check::new("tables", health, message)]
 }

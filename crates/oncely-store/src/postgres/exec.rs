@@ -7,6 +7,7 @@ use oncely_core::{Draft, IntentId, Millis, Record, StoreError, Stored, Version};
 use tokio_postgres::types::Type;
 
 use super::errors::{Doing, Trouble};
+use super::limits::{HELD_ALONE, HELD_AMONG, HELD_APART};
 use super::params::{self, Creates, Puts};
 use super::rows::{self, Half};
 use super::session::Session;
@@ -35,24 +36,51 @@ pub(crate) enum Outcome {
     Failed(StoreError),
 }
 
+/// How long a statement waits for a record that another transaction holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Nobody else waits for its end.
+    Alone,
+    /// Others do.
+    Among,
+    /// Others do, and have done so already.
+    Apart,
+}
+
+impl Patience {
+    fn millis(self) -> i64 {
+        let patience = match self {
+            Self::Alone => HELD_ALONE,
+            Self::Among => HELD_AMONG,
+            Self::Apart => HELD_APART,
+        };
+        i64::try_from(patience.as_millis()).unwrap_or(i64::MAX)
+    }
+}
+
 /// Writes those that are not there. `None`: neither written nor seen.
 pub(crate) async fn create_all(
     shared: &Shared,
     session: &mut Session,
     entries: &[Entry],
+    patience: Patience,
 ) -> Result<Vec<Option<Outcome>>, Trouble> {
     let floor = shared.floor();
     let creates = Creates::new(entries);
-    let answered = match entries {
-        [_] => session.write(Hot::CreateOne, &creates.one(&floor)).await?,
-        _ => session.write(Hot::CreateMany, &creates.many(&floor, &(entries.len() as i64))).await?,
+    let one = entries.len() == 1;
+    let answered = match one {
+        true => session.write(Hot::CreateOne, &creates.one(&floor, &Some(patience.millis()))).await?,
+        false => {
+            let (count, patience) = (entries.len() as i64, patience.millis());
+            session.write(Hot::CreateMany, &creates.many(&floor, &count, &patience)).await?
+        }
     };
     let mut outcomes: Vec<Option<Outcome>> = entries.iter().map(|_| None).collect();
     let Some(first) = answered.first() else { return Ok(outcomes) };
     let now = shared.passed(rows::now(first, 0)?);
-    let won: Vec<i64> = match entries {
-        [_] => first.try_get::<_, Option<i64>>(1)?.into_iter().collect(),
-        _ => first.try_get::<_, Option<Vec<i64>>>(1)?.unwrap_or_default(),
+    let won: Vec<i64> = match one {
+        true => first.try_get::<_, Option<i64>>(1)?.into_iter().collect(),
+        false => first.try_get::<_, Option<Vec<i64>>>(1)?.unwrap_or_default(),
     };
     for id in won {
         // Numbers in arrays count from 1; a single one has none.
@@ -82,19 +110,24 @@ pub(crate) async fn put_all(
     shared: &Shared,
     session: &mut Session,
     entries: &[Entry],
+    patience: Patience,
 ) -> Result<Vec<Option<Outcome>>, Trouble> {
     let floor = shared.floor();
     let puts = Puts::new(entries);
-    let answered = match entries {
-        [_] => session.write(Hot::PutOne, &puts.one(&floor)).await?,
-        _ => session.write(Hot::PutMany, &puts.many(&floor, &(entries.len() as i64))).await?,
+    let one = entries.len() == 1;
+    let answered = match one {
+        true => session.write(Hot::PutOne, &puts.one(&floor, &Some(patience.millis()))).await?,
+        false => {
+            let (count, patience) = (entries.len() as i64, patience.millis());
+            session.write(Hot::PutMany, &puts.many(&floor, &count, &patience)).await?
+        }
     };
     let mut outcomes: Vec<Option<Outcome>> = entries.iter().map(|_| None).collect();
     let Some(row) = answered.first() else { return Ok(outcomes) };
     let now = shared.passed(rows::now(row, 0)?);
     let version = Version(u64::try_from(row.try_get::<_, i64>(1)?).unwrap_or(0));
     let numbers = |column: usize| -> Result<Vec<usize>, Trouble> {
-        if entries.len() == 1 {
+        if one {
             return Ok(if row.try_get::<_, bool>(column)? { vec![0] } else { Vec::new() });
         }
         let numbers: Vec<i64> = row.try_get::<_, Option<Vec<i64>>>(column)?.unwrap_or_default();
@@ -124,13 +157,26 @@ pub(crate) async fn put_quietly(
         return Ok(0);
     }
     entries.sort_by_key(|entry| entry.intent.0);
-    let outcomes = put_all(shared, session, entries).await?;
-    for (entry, outcome) in entries.iter().zip(&outcomes) {
-        if let Some(Outcome::Written { version, .. }) = outcome {
-            shared.watchers.changed(&entry.intent, Some(*version));
+    let mut written = 0;
+    let mut todo = vec![&*entries];
+    while let Some(some) = todo.pop() {
+        let outcomes = match put_all(shared, session, some, Patience::Among).await {
+            Ok(outcomes) => outcomes,
+            // One that another transaction holds is left alone, too.
+            Err(trouble) if trouble.is_held() => {
+                todo.extend(some.chunks(some.len().div_ceil(2)).filter(|_| some.len() > 1));
+                continue;
+            }
+            Err(trouble) => return Err(trouble),
+        };
+        for (entry, outcome) in some.iter().zip(&outcomes) {
+            if let Some(Outcome::Written { version, .. }) = outcome {
+                shared.watchers.changed(&entry.intent, Some(*version));
+                written += 1;
+            }
         }
     }
-    Ok(outcomes.iter().flatten().count() as u64)
+    Ok(written)
 }
 
 /// Records by their ids; a row that is damaged concerns nobody else.

@@ -15,7 +15,7 @@ use tokio_postgres::types::Type;
 use super::batch::{Afterwards, Reply};
 use super::errors::{Doing, Trouble};
 use super::exec::{Entry, load_many, put_quietly};
-use super::queue::{Answer, Job};
+use super::request::{Answer, Job};
 use super::rows::{self, Half};
 use super::session::{Param, Session};
 use super::shared::Shared;
@@ -197,7 +197,8 @@ async fn purge(shared: &Shared, session: &mut Session, limit: usize) -> Result<P
     Ok(report)
 }
 
-/// Removes records that have not changed, or looks at them again at a later time.
+/// Removes records that have not changed, or looks at them again at a later time. What another transaction holds is left
+/// alone.
 async fn drop_records(session: &mut Session, records: &[Record], later: Option<i64>) -> Result<u64, Trouble> {
     if records.is_empty() {
         return Ok(0);
@@ -209,7 +210,10 @@ async fn drop_records(session: &mut Session, records: &[Record], later: Option<i
         Some(_) => format!("UPDATE {schema}.record r SET due = $3 FROM i WHERE {which} RETURNING 1"),
     };
     let sql = format!(
-        "WITH i AS MATERIALIZED (SELECT * FROM unnest((SELECT $1), (SELECT $2)) AS i(head, version)),
+        "WITH i AS MATERIALIZED (
+  SELECT r.head, r.version FROM unnest((SELECT $1), (SELECT $2)) AS u(head, version)
+  JOIN {schema}.record r ON r.head = u.head AND r.version = u.version FOR UPDATE OF r SKIP LOCKED
+),
 won AS ({change}) SELECT count(*) FROM won"
     );
     let mut sorted: Vec<(Half, i64)> =

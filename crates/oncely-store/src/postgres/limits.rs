@@ -14,6 +14,12 @@ pub const QUEUE_BYTES_MAX: usize = 512 * 1024 * 1024;
 pub const EVENTS_MAX: usize = 128;
 /// How long an answer is awaited: less than a caller waits for its claim.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// How long a statement for many waits for a record that another transaction holds: then they go apart.
+pub const HELD_AMONG: Duration = Duration::from_millis(100);
+/// How long after that, for each part of them.
+pub const HELD_APART: Duration = Duration::from_millis(10);
+/// How long a single request waits for it, in all.
+pub const HELD_ALONE: Duration = Duration::from_secs(1);
 
 const _: () = {
     assert!(BATCH_MAX < 1 << 16, "a number in a batch fits into the low bits of an id");

@@ -7,7 +7,7 @@ use oncely_core::StoreError;
 use tokio::sync::mpsc;
 use tokio_postgres::Notification;
 
-use super::queue::{Answer, Job, Request};
+use super::request::{Answer, Job, Request};
 use super::rows::Half;
 use super::schema::quoted;
 use super::shared::Shared;

@@ -1,10 +1,10 @@
 //! The PostgreSQL ledger: many machines, one service, and an engine that is already run by people who know it.
 //!
 //! - `options`, `tls`, `connect`, `settings`, `schema`, `examine`: opening, and refusing what is not safe.
-//! - `queue`, `tickets`, `pool`, `shared`: requests wait together and leave together.
+//! - `request`, `queue`, `tickets`, `pool`, `shared`: requests wait together and leave together.
 //! - `session`, `sql`, `params`, `rows`, `batch`, `exec`: one statement for many requests. `jobs`, `read`: the rest.
 //! - `waiters`, `listen`: how waiting callers learn of what others do. `moving`: how it moves.
-//! - `within`: one transaction with the caller's own data.
+//! - `within`, `within_sqlx`: one transaction with the caller's own data.
 
 mod batch;
 mod connect;
@@ -20,6 +20,7 @@ mod params;
 mod pool;
 mod queue;
 mod read;
+mod request;
 mod rows;
 mod schema;
 mod session;
@@ -30,6 +31,8 @@ mod tickets;
 mod tls;
 mod waiters;
 mod within;
+#[cfg(feature = "sqlx-postgres")]
+mod within_sqlx;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,12 +49,14 @@ pub(crate) use examine::{check, is_absent};
 pub use options::{Durability, PostgresOptions, Prepared, Tls};
 pub use schema::{Migrated, migrate, migration_sql};
 pub use within::PostgresWithin;
+#[cfg(feature = "sqlx-postgres")]
+pub use within_sqlx::SqlxWithin;
 
 use crate::codec::pack_events;
 use crate::process;
 use crate::requests::{check_events, ready};
 use limits::EVENTS_MAX;
-use queue::{Answer, Job, Request};
+use request::{Answer, Job, Request};
 use shared::{Shared, stopped};
 
 /// A ledger in a PostgreSQL database.

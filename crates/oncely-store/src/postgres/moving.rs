@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::errors::Trouble;
-use super::exec::{Entry, create_all};
+use super::exec::{Entry, Patience, create_all};
 use super::rows::{self, Half};
 use super::session::{Param, Session};
 use super::shared::Shared;
@@ -114,7 +114,7 @@ async fn import_inside(
             .collect();
         // In the order in which they came: their places in listings are given in it.
         entries.dedup_by(|a, b| a.intent == b.intent);
-        create_all(shared, session, &entries).await?;
+        create_all(shared, session, &entries, Patience::Alone).await?;
     }
     log(session, &import.events).await?;
     raise(session, &import.tallies).await

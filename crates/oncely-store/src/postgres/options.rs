@@ -155,6 +155,11 @@ impl PostgresOptions {
         }
     }
 
+    /// Whether the address names several servers, of which one takes over from another.
+    pub(crate) fn names_several(&self) -> bool {
+        self.config.get_hosts().len() > 1
+    }
+
     /// The address without its secrets.
     pub fn describe(&self) -> String {
         let (config, mut servers) = (&self.config, Vec::new());

@@ -61,7 +61,7 @@ impl<'a> Creates<'a> {
     }
 
     /// For the statement that makes one.
-    pub(crate) fn one(&'a self, floor: &'a i64) -> [Param<'a>; 15] {
+    pub(crate) fn one(&'a self, floor: &'a i64, patience: &'a Option<i64>) -> [Param<'a>; 16] {
         let shape = &self.shape;
         [
             (&shape.heads[0], Type::UUID),
@@ -79,11 +79,12 @@ impl<'a> Creates<'a> {
             (&shape.results[0], Type::BYTEA),
             (&shape.events[0], Type::BYTEA),
             (floor, Type::INT8),
+            (patience, Type::INT8),
         ]
     }
 
     /// For the statement that makes many.
-    pub(crate) fn many(&'a self, floor: &'a i64, count: &'a i64) -> [Param<'a>; 16] {
+    pub(crate) fn many(&'a self, floor: &'a i64, count: &'a i64, patience: &'a i64) -> [Param<'a>; 17] {
         let shape = &self.shape;
         [
             (&shape.heads, Type::UUID_ARRAY),
@@ -102,6 +103,7 @@ impl<'a> Creates<'a> {
             (&shape.events, Type::BYTEA_ARRAY),
             (floor, Type::INT8),
             (count, Type::INT8),
+            (patience, Type::INT8),
         ]
     }
 }
@@ -120,7 +122,7 @@ impl<'a> Puts<'a> {
     }
 
     /// For the statement that replaces one.
-    pub(crate) fn one(&'a self, floor: &'a i64) -> [Param<'a>; 12] {
+    pub(crate) fn one(&'a self, floor: &'a i64, patience: &'a Option<i64>) -> [Param<'a>; 13] {
         let shape = &self.shape;
         [
             (&shape.heads[0], Type::UUID),
@@ -135,11 +137,12 @@ impl<'a> Puts<'a> {
             (&shape.results[0], Type::BYTEA),
             (&shape.events[0], Type::BYTEA),
             (floor, Type::INT8),
+            (patience, Type::INT8),
         ]
     }
 
     /// For the statement that replaces many.
-    pub(crate) fn many(&'a self, floor: &'a i64, count: &'a i64) -> [Param<'a>; 13] {
+    pub(crate) fn many(&'a self, floor: &'a i64, count: &'a i64, patience: &'a i64) -> [Param<'a>; 14] {
         let shape = &self.shape;
         [
             (&shape.heads, Type::UUID_ARRAY),
@@ -155,6 +158,7 @@ impl<'a> Puts<'a> {
             (&shape.events, Type::BYTEA_ARRAY),
             (floor, Type::INT8),
             (count, Type::INT8),
+            (patience, Type::INT8),
         ]
     }
 }

@@ -10,7 +10,8 @@ use tokio::sync::{Notify, oneshot};
 
 use super::batch::{self, Afterwards};
 use super::listen;
-use super::queue::{Answer, Job, Request, Unless};
+use super::queue::Unless;
+use super::request::{Answer, Job, Request};
 use super::schema::{self, Found};
 use super::session::Session;
 use super::shared::Shared;
@@ -59,10 +60,10 @@ pub(crate) fn serve(shared: &Arc<Shared>, opened: oneshot::Sender<Result<(), Sto
 /// Opens a connection and makes the tables where there are none.
 async fn open_first(shared: &Shared) -> Result<Session, StoreError> {
     let link = shared.door.open().await?;
-    let newest = Found::Ledger(schema::SCHEMA_VERSION);
-    match schema::look(&link.client, &shared.door.options).await? {
-        Found::Ledger(version) if Found::Ledger(version) == newest || version > schema::SCHEMA_VERSION => {}
-        _ => drop(schema::migrate_with(&link.client, &shared.door.options).await?),
+    let ledger = schema::look_or_make(&link.client, &shared.door.options).await?;
+    if let Some(id) = ledger.id {
+        // Nobody else opens this handle.
+        let _ = shared.ledger.set(id);
     }
     Ok(shared.session(link))
 }
@@ -81,6 +82,7 @@ async fn manage(shared: &Arc<Shared>) {
             }
             _ = tick.tick() => {
                 shared.queue.fail(shared.door.options.wait, &shared.unreachable());
+                shared.queue.nudge();
                 count(shared);
             }
             () = shared.closing.notified() => break,
@@ -189,14 +191,14 @@ async fn reconnect(shared: &Shared) -> Option<Session> {
     }
 }
 
+/// Opens one more connection to the ledger that was opened.
 async fn open_again(shared: &Shared) -> Result<Session, StoreError> {
     let link = shared.door.open().await?;
-    match schema::look(&link.client, &shared.door.options).await? {
-        Found::Ledger(_) => Ok(shared.session(link)),
-        Found::Nothing => {
-            let message =
-                format!("the ledger {} is gone; nothing was written; open it again", shared.address);
-            Err(StoreError::before(StoreErrorKind::Foreign, message))
-        }
-    }
+    let what = match schema::look(&link.client, &shared.door.options).await? {
+        Found::Ledger(ledger) if ledger.id.as_ref() == shared.ledger.get() => return Ok(shared.session(link)),
+        Found::Ledger(_) => "is another one than the one that was opened",
+        Found::Nothing => "is gone",
+    };
+    let message = format!("the ledger {} {what}; nothing was written; open it again", shared.address);
+    Err(StoreError::before(StoreErrorKind::Foreign, message))
 }

@@ -5,85 +5,13 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use oncely_core::{
-    Created, Draft, Event, Filter, Gate, Import, IntentId, LogQuery, LoggedEvent, Millis, Move, Page,
-    PurgeReport, Replaced, StateName, StoreError, StoreErrorKind, Stored, Tally, Version,
-};
+use oncely_core::{IntentId, StoreError, StoreErrorKind};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::limits::{BATCH_BYTES_MAX, BATCH_MAX, QUEUE_BYTES_MAX};
-use super::rows::Half;
+use super::request::{Answer, LANES, Lane, Request};
 use super::tickets::{Ticket, Tickets};
-
-/// What a caller asks for.
-pub(crate) enum Request {
-    Create { intent: IntentId, draft: Box<Draft>, events: Option<Vec<u8>> },
-    Put { intent: IntentId, expected: Version, draft: Box<Draft>, events: Option<Vec<u8>> },
-    Load { intent: IntentId },
-    Job(Job),
-}
-
-/// What is asked for seldom: a statement of its own.
-pub(crate) enum Job {
-    Remove {
-        intent: IntentId,
-        expected: Version,
-        events: Option<Vec<u8>>,
-    },
-    Note {
-        events: Vec<Event>,
-    },
-    Scan {
-        filter: Box<Filter>,
-        from: u64,
-        limit: usize,
-    },
-    Log(LogQuery),
-    Purge {
-        limit: usize,
-    },
-    Count(Vec<Tally>),
-    Tallies,
-    Census,
-    Now,
-    /// Says that these are waited for, and asks for their versions.
-    Look {
-        intents: Vec<IntentId>,
-    },
-    /// Tells other machines that these have changed.
-    Tell {
-        heads: Vec<Half>,
-    },
-    /// Tells every listener a text.
-    Say(String),
-    Gate,
-    TurnGate {
-        from: Gate,
-        to: Gate,
-    },
-    /// What a move brings.
-    Import {
-        under: Move,
-        import: Import,
-    },
-}
-
-/// What a caller is answered.
-pub(crate) enum Answer {
-    Created(Created),
-    Replaced(Replaced),
-    Loaded(Option<Stored>),
-    Scanned(Page<Stored>),
-    Logged(Page<LoggedEvent>),
-    Purged(PurgeReport),
-    Tallies(Vec<Tally>),
-    Census(Vec<(StateName, u64)>),
-    Now(Millis),
-    Versions(HashMap<IntentId, Version>),
-    Gate(Gate),
-    Done,
-}
 
 /// A request and whom to answer.
 pub(crate) struct Op {
@@ -92,56 +20,6 @@ pub(crate) struct Op {
     asked: Instant,
     bytes: usize,
     _ticket: Ticket,
-}
-
-/// The kinds that share a statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lane {
-    Create,
-    Put,
-    Load,
-    Job,
-}
-
-const LANES: [Lane; 4] = [Lane::Create, Lane::Put, Lane::Load, Lane::Job];
-
-impl Request {
-    fn lane(&self) -> Lane {
-        match self {
-            Self::Create { .. } => Lane::Create,
-            Self::Put { .. } => Lane::Put,
-            Self::Load { .. } => Lane::Load,
-            Self::Job(_) => Lane::Job,
-        }
-    }
-
-    fn intent(&self) -> Option<IntentId> {
-        match self {
-            Self::Create { intent, .. } | Self::Put { intent, .. } | Self::Load { intent } => Some(*intent),
-            Self::Job(_) => None,
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        let kept = |draft: &Draft| super::rows::result(draft).map_or(0, <[u8]>::len);
-        512 + match self {
-            Self::Create { draft, events, .. } | Self::Put { draft, events, .. } => {
-                kept(draft) + events.as_ref().map_or(0, Vec::len)
-            }
-            _ => 0,
-        }
-    }
-
-    /// Whether it is still worth doing when nobody waits for the answer. An end that was handed in always is.
-    fn outlives_caller(&self) -> bool {
-        matches!(
-            self,
-            Self::Put { .. }
-                | Self::Job(
-                    Job::Remove { .. } | Job::Note { .. } | Job::Count(_) | Job::Tell { .. } | Job::Say(_)
-                )
-        )
-    }
 }
 
 /// Requests that leave together, and those that ask for the same record as one of them.
@@ -179,8 +57,12 @@ impl State {
     /// Whether one more statement of a kind should leave now. While some are under way, waiting a little makes the
     /// next one larger, and a larger one costs little more.
     fn may_start(&self, lane: Lane) -> bool {
-        let (queued, active) = (self.lanes[lane as usize].len(), self.active[lane as usize]);
-        queued > 0 && (active < SIDE_BY_SIDE || lane == Lane::Job || queued >= WORTHWHILE * active)
+        let (queue, active) = (&self.lanes[lane as usize], self.active[lane as usize]);
+        let Some(first) = queue.front() else { return false };
+        active < SIDE_BY_SIDE
+            || lane == Lane::Job
+            || queue.len() >= WORTHWHILE * active
+            || first.asked.elapsed() >= OVERDUE
     }
 
     /// The kind whose first request has waited longest, of those that may start.
@@ -194,6 +76,9 @@ impl State {
 const SIDE_BY_SIDE: usize = 2;
 /// One more for each so many requests that wait for every one under way.
 const WORTHWHILE: usize = 12;
+/// So long does a request wait at most for others to come along, while connections are idle: what is under way may itself
+/// be waiting, for a record that somebody holds.
+const OVERDUE: Duration = Duration::from_millis(100);
 
 impl Queue {
     pub(crate) fn new(queue_max: usize, pool: usize) -> Self {
@@ -223,6 +108,13 @@ impl Queue {
         let start = state.may_start(lane);
         self.wake_one(state, start);
         Ok(answer)
+    }
+
+    /// Starts what has waited long enough for others to come along.
+    pub(crate) fn nudge(&self) {
+        let state = self.lock();
+        let start = state.next_lane().is_some();
+        self.wake_one(state, start);
     }
 
     fn wake_one(&self, mut state: MutexGuard<'_, State>, start: bool) {

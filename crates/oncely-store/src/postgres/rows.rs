@@ -45,6 +45,18 @@ impl<'a> FromSql<'a> for Half {
     }
 }
 
+/// A row of an answer, whichever driver brought it.
+pub(crate) trait Fields {
+    /// A field of it.
+    fn field<'a, T: FromSql<'a>>(&'a self, at: usize) -> Result<T, Trouble>;
+}
+
+impl Fields for Row {
+    fn field<'a, T: FromSql<'a>>(&'a self, at: usize) -> Result<T, Trouble> {
+        Ok(self.try_get(at)?)
+    }
+}
+
 /// The half of an id that is indexed.
 pub(crate) fn head(intent: &IntentId) -> Half {
     let mut half = [0; 16];
@@ -99,7 +111,7 @@ pub(crate) fn result(draft: &Draft) -> Option<&[u8]> {
 }
 
 /// Reads the record of an intent from a row whose `COLUMNS` begin at this place.
-pub(crate) fn read(row: &Row, at: usize, intent: &IntentId) -> Result<Arc<Record>, Trouble> {
+pub(crate) fn read(row: &impl Fields, at: usize, intent: &IntentId) -> Result<Arc<Record>, Trouble> {
     let record = read_any(row, at)?;
     // Two ids that begin alike have not been seen; if they ever are, neither gets the other's record.
     if record.intent == *intent {
@@ -110,36 +122,30 @@ pub(crate) fn read(row: &Row, at: usize, intent: &IntentId) -> Result<Arc<Record
 }
 
 /// Reads whatever record a row holds.
-pub(crate) fn read_any(row: &Row, at: usize) -> Result<Record, Trouble> {
-    let intent = whole(row.try_get(at)?, row.try_get(at + 1)?);
+pub(crate) fn read_any(row: &impl Fields, at: usize) -> Result<Record, Trouble> {
+    let intent = whole(row.field(at)?, row.field(at + 1)?);
     let time = |column: usize| -> Result<Millis, Trouble> {
-        Ok(Millis(u64::try_from(row.try_get::<_, i64>(column)?).unwrap_or(0)))
+        Ok(Millis(u64::try_from(row.field::<i64>(column)?).unwrap_or(0)))
     };
-    let scope: Option<&str> = row.try_get(at + 8)?;
+    let scope: Option<&str> = row.field(at + 8)?;
     let name = IntentName {
-        namespace: Namespace::parse(row.try_get(at + 6)?).map_err(|_| Damaged("a namespace is not one"))?,
-        tool: ToolName::parse(row.try_get(at + 7)?).map_err(|_| Damaged("a tool name is not one"))?,
+        namespace: Namespace::parse(row.field(at + 6)?).map_err(|_| Damaged("a namespace is not one"))?,
+        tool: ToolName::parse(row.field(at + 7)?).map_err(|_| Damaged("a tool name is not one"))?,
         scope: match scope {
             None => Scope::none(),
             Some(scope) => Scope::parse(scope).map_err(|_| Damaged("a scope is not one"))?,
         },
-        key: Key::from_stored(row.try_get(at + 9)?).map_err(|_| Damaged("a key is not one"))?,
+        key: Key::from_stored(row.field(at + 9)?).map_err(|_| Damaged("a key is not one"))?,
     };
-    let version = Version(u64::try_from(row.try_get::<_, i64>(at + 2)?).unwrap_or(0));
+    let version = Version(u64::try_from(row.field::<i64>(at + 2)?).unwrap_or(0));
     let changed_at = time(at + 5)?;
-    let columns = Columns {
-        intent,
-        version,
-        changed_at,
-        name,
-        body: row.try_get(at + 10)?,
-        kept: row.try_get(at + 11)?,
-    };
+    let columns =
+        Columns { intent, version, changed_at, name, body: row.field(at + 10)?, kept: row.field(at + 11)? };
     let record = unpack_record(columns)?;
     Ok(Record { created_at: time(at + 3)?, sent_at: time(at + 4)?, ..record })
 }
 
 /// The server's clock, in a row's column.
-pub(crate) fn now(row: &Row, at: usize) -> Result<Millis, Trouble> {
-    Ok(Millis(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0)))
+pub(crate) fn now(row: &impl Fields, at: usize) -> Result<Millis, Trouble> {
+    Ok(Millis(u64::try_from(row.field::<i64>(at)?).unwrap_or(0)))
 }

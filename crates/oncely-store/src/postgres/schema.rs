@@ -18,6 +18,7 @@ use tokio_postgres::types::Type;
 use super::connect::Door;
 use super::errors::{Doing, Trouble};
 use super::options::PostgresOptions;
+use super::rows::Half;
 
 /// The version that this program writes.
 pub(crate) const SCHEMA_VERSION: i32 = STEPS.len() as i32;
@@ -36,7 +37,7 @@ struct Step {
 /// The filler rows make the file of `record` large enough that no plan prefers to read all of it, also when it was
 /// planned while the table was empty and is used until the next ANALYZE; `vacuum_truncate` keeps it so, and spares the
 /// exclusive lock of a truncation.
-const STEPS: [Step; 2] = [
+const STEPS: [Step; 3] = [
     Step {
         oldest: 1,
         sql: r#"
@@ -137,6 +138,13 @@ ALTER TABLE {schema}.record DISABLE TRIGGER gate;
 ALTER TABLE {schema}.audit DISABLE TRIGGER gate;
 "#,
     },
+    // Which ledger it is: who has opened one notices when another stands in its place.
+    Step {
+        oldest: 1,
+        sql: r#"
+ALTER TABLE {schema}.ledger ADD COLUMN id uuid NOT NULL DEFAULT gen_random_uuid();
+"#,
+    },
 ];
 
 const MAKE_SCHEMA: &str = "CREATE SCHEMA {schema};
@@ -149,13 +157,24 @@ const MAKE_LEDGER: &str = "CREATE TABLE {schema}.ledger (
 INSERT INTO {schema}.ledger (version, oldest) VALUES (0, 0);
 ";
 
+/// A step that changes a table waits for who uses it, and others wait behind it: not for long.
+const LOCK_WITHIN: &str = "SET LOCAL lock_timeout = '10s'";
+
 /// What is in the schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Nothing of ours.
     Nothing,
-    /// A ledger of this version, which this program can use.
-    Ledger(i32),
+    /// A ledger that this program can use.
+    Ledger(Ledger),
+}
+
+/// What a ledger says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ledger {
+    pub(crate) version: i32,
+    /// Which one it is; none before version 3.
+    pub(crate) id: Option<Half>,
 }
 
 /// What a migration did.
@@ -191,13 +210,44 @@ fn set_version() -> String {
 ///
 /// To be called on a tokio runtime.
 pub async fn migrate(options: &PostgresOptions) -> Result<Migrated, StoreError> {
-    let link = Door::new(options.clone())?.open().await?;
+    let door = Door::new(options.clone())?;
+    let link = door.open().await?;
+    if options.names_several() && look(&link.client, options).await? == Found::Nothing {
+        door.certainly_absent().await?;
+    }
     migrate_with(&link.client, options).await
+}
+
+/// Looks at the ledger, and brings it up to date. Where there is none it is made, unless the address names several servers:
+/// which of them happens to answer must not decide where a new one begins.
+pub(crate) async fn look_or_make(client: &Client, options: &PostgresOptions) -> Result<Ledger, StoreError> {
+    match look(client, options).await? {
+        Found::Ledger(ledger) if ledger.version >= SCHEMA_VERSION => return Ok(ledger),
+        Found::Nothing if options.names_several() => return Err(nowhere(options)),
+        _ => drop(migrate_with(client, options).await?),
+    }
+    match look(client, options).await? {
+        Found::Ledger(ledger) => Ok(ledger),
+        Found::Nothing => Err(nowhere(options)),
+    }
+}
+
+fn nowhere(options: &PostgresOptions) -> StoreError {
+    let message = format!(
+        "there is no ledger {} on the primary that answered; nothing was written; if it is a new one, make it with \
+         `oncely store migrate` while all of its servers are up; if not, this is not the server that has it",
+        options.describe()
+    );
+    StoreError::before(StoreErrorKind::Foreign, message)
 }
 
 /// Looks without changing anything. A ledger that is too new is an error.
 pub(crate) async fn look(client: &Client, options: &PostgresOptions) -> Result<Found, StoreError> {
-    let sql = format!("SELECT version, oldest FROM {}.ledger", quoted(&options.schema));
+    // As JSON, for an older ledger has no such column.
+    let sql = format!(
+        "SELECT l.version, l.oldest, (to_jsonb(l) ->> 'id')::uuid FROM {}.ledger l",
+        quoted(&options.schema)
+    );
     let address = options.describe();
     let rows = match client.query_typed(&sql, &[]).await.map_err(Trouble::from) {
         Ok(rows) => rows,
@@ -214,7 +264,8 @@ pub(crate) async fn look(client: &Client, options: &PostgresOptions) -> Result<F
         );
         return Err(StoreError::before(StoreErrorKind::TooNew, message));
     }
-    Ok(if version == 0 { Found::Nothing } else { Found::Ledger(version) })
+    let id = row.try_get(2).map_err(fail)?;
+    Ok(if version == 0 { Found::Nothing } else { Found::Ledger(Ledger { version, id }) })
 }
 
 pub(crate) async fn migrate_with(client: &Client, options: &PostgresOptions) -> Result<Migrated, StoreError> {
@@ -241,7 +292,7 @@ pub(crate) async fn migrate_with(client: &Client, options: &PostgresOptions) -> 
 /// One transaction. Whoever else migrates waits at its lock, which is the transaction's own and not the session's.
 async fn try_migrate(client: &Client, options: &PostgresOptions) -> Result<Migrated, Trouble> {
     let lock = format!("SELECT pg_advisory_xact_lock(1332634476, hashtext({}))", literal(&options.schema));
-    client.batch_execute(&format!("BEGIN; {lock}")).await?;
+    client.batch_execute(&format!("BEGIN; SET LOCAL lock_timeout = 0; {lock}; {LOCK_WITHIN}")).await?;
     let done = take_steps(client, options).await;
     let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
     client.batch_execute(end).await?;
@@ -267,7 +318,7 @@ async fn take_steps(client: &Client, options: &PostgresOptions) -> Result<Migrat
         run(MAKE_LEDGER).await?;
     }
     let from = match look(client, options).await? {
-        Found::Ledger(version) => version,
+        Found::Ledger(ledger) => ledger.version,
         Found::Nothing => 0,
     };
     for step in STEPS.iter().skip(usize::try_from(from).unwrap_or(0)) {

@@ -1,7 +1,7 @@
 //! What the tasks of one ledger share: the way to the server, the queue, the clock, and how they are doing.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use oncely_core::{Link as Reached, Millis, StoreError, StoreErrorKind, StoreHealth};
 use tokio::sync::Notify;
@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use super::connect::{Door, Link};
 use super::options::PostgresOptions;
-use super::queue::{Answer, Job, Queue, Request};
+use super::queue::Queue;
+use super::request::{Answer, Job, Request};
 use super::rows::Half;
 use super::session::{Names, Session};
 use super::sql::Statements;
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     /// The channel of messages between machines.
     pub(crate) channel: String,
     pub(crate) door: Door,
+    /// Which ledger was opened.
+    pub(crate) ledger: OnceLock<Half>,
     pub(crate) statements: Arc<Statements>,
     pub(crate) names: Arc<Names>,
     pub(crate) queue: Queue,
@@ -48,6 +51,7 @@ impl Shared {
             opened_by: Opener::this(),
             address: options.describe(),
             channel: channel(&options.schema),
+            ledger: OnceLock::new(),
             statements: Arc::new(Statements::new(&options.schema)),
             names: Arc::default(),
             queue: Queue::new(options.queue_max, options.pool),

@@ -7,6 +7,10 @@
 //! Arrays come in through sub-selects: the planner then does not see how long they are, so that a plan made for one
 //! length is as good as for another, and the server keeps it instead of planning each time.
 //!
+//! A statement does not wait long for a record that somebody's open transaction holds, and least if others would wait with
+//! it. It says so to the server itself, for its own transaction only: between it and the server may stand something that
+//! gives each transaction another session.
+//!
 //! **Every statement has another number of parameters.** Where something between hands out sessions, a name can mean
 //! another program's statement, or another one of ours; a server refuses to run one with the wrong number of parameters.
 
@@ -64,15 +68,22 @@ fn now(floor: &str) -> String {
     NOW.replace("$floor", floor)
 }
 
+/// Bounds how long the statement waits for each record that is held; evaluated before the first is asked for, like the clock
+/// beside it. Inside a caller's own transaction, null, what is set there holds.
+fn patience(parameter: &str) -> String {
+    format!("set_config('lock_timeout', coalesce({parameter}::text, current_setting('lock_timeout')), true)")
+}
+
 fn due(after: &str, changed: &str) -> String {
     DUE.replace("$after", after).replace("$changed", changed)
 }
 
-/// Parameters: head, tail, changed, created, sent, after, state, namespace, tool, scope, key, body, result, events, floor.
+/// Parameters: head, tail, changed, created, sent, after, state, namespace, tool, scope, key, body, result, events, floor,
+/// how long to wait for a lock.
 /// Answers: now, the new id or null, the record that is there or nulls.
 fn create_one() -> String {
     format!(
-        "WITH c AS MATERIALIZED (SELECT {now} AS now),
+        "WITH c AS MATERIALIZED (SELECT {now} AS now, {patience} AS patience),
 there AS MATERIALIZED (SELECT {COLUMNS} FROM {{schema}}.record r WHERE r.head = $1),
 s AS MATERIALIZED (
   SELECT nextval({{seq}}) AS seq, c.now, coalesce($3, c.now) AS changed
@@ -90,15 +101,16 @@ noted AS (
 )
 SELECT c.now, won.id, r.*, {COMMIT} FROM c LEFT JOIN won ON true LEFT JOIN there r ON true",
         now = now("$15"),
+        patience = patience("$16"),
         due = due("$6", "s.changed"),
     )
 }
 
-/// The same with arrays, and their length last. Answers: now, the new ids, a record that is there or nulls; one row for
+/// The same with arrays, and their length before how long to wait. Answers: now, the new ids, a record that is there or nulls; one row for
 /// each that is there, or one without any.
 fn create_many() -> String {
     format!(
-        "WITH c AS MATERIALIZED (SELECT {now} AS now),
+        "WITH c AS MATERIALIZED (SELECT {now} AS now, {patience} AS patience),
 i AS MATERIALIZED (
   SELECT * FROM unnest((SELECT $1), (SELECT $2), (SELECT $3), (SELECT $4), (SELECT $5), (SELECT $6), (SELECT $7),
     (SELECT $8), (SELECT $9), (SELECT $10), (SELECT $11), (SELECT $12), (SELECT $13), (SELECT $14)) WITH ORDINALITY
@@ -125,15 +137,17 @@ noted AS (
 )
 SELECT c.now, (SELECT array_agg(won.id) FROM won), r.*, {COMMIT} FROM c LEFT JOIN there r ON true",
         now = now("$15"),
+        patience = patience("$17"),
         due = due("i.after", "coalesce(i.changed, s.now)"),
     )
 }
 
-/// Parameters: head, tail, expected, changed, created, sent, after, state, body, result, events, floor.
+/// Parameters: head, tail, expected, changed, created, sent, after, state, body, result, events, floor, how long to
+/// wait for a lock.
 /// Answers: now, the new version, whether it was taken, whether somebody waits.
 fn put_one() -> String {
     format!(
-        "WITH c AS MATERIALIZED (SELECT nextval({{seq}}) AS seq, {now} AS now),
+        "WITH c AS MATERIALIZED (SELECT nextval({{seq}}) AS seq, {now} AS now, {patience} AS patience),
 won AS (
   UPDATE {{schema}}.record r SET version = c.seq, due = {due}, created_at = coalesce($5, c.now),
     sent_at = coalesce($6, c.now), changed_at = coalesce($4, c.now), state = $8, body = $9, result = $10,
@@ -146,15 +160,16 @@ noted AS (
 SELECT c.now, c.seq, won.id IS NOT NULL, EXISTS (SELECT FROM {{schema}}.waiting w WHERE w.head = $1), {COMMIT}
 FROM c LEFT JOIN won ON true",
         now = now("$12"),
+        patience = patience("$13"),
         due = due("$7", "coalesce($4, c.now)"),
     )
 }
 
-/// The same with arrays, and their length last. Answers: now, the new version, the numbers of those that were taken,
+/// The same with arrays, and their length before how long to wait. Answers: now, the new version, the numbers of those that were taken,
 /// the numbers of those that somebody waits for.
 fn put_many() -> String {
     format!(
-        "WITH c AS MATERIALIZED (SELECT nextval({{seq}}) AS seq, {now} AS now),
+        "WITH c AS MATERIALIZED (SELECT nextval({{seq}}) AS seq, {now} AS now, {patience} AS patience),
 i AS MATERIALIZED (
   SELECT * FROM unnest((SELECT $1), (SELECT $2), (SELECT $3), (SELECT $4), (SELECT $5), (SELECT $6), (SELECT $7),
     (SELECT $8), (SELECT $9), (SELECT $10), (SELECT $11)) WITH ORDINALITY
@@ -177,6 +192,7 @@ SELECT c.now, c.seq, (SELECT array_agg(won.n) FROM won),
   (SELECT array_agg(i.n) FROM {{schema}}.waiting w JOIN i ON i.head = w.head), {COMMIT}
 FROM c",
         now = now("$12"),
+        patience = patience("$14"),
         due = due("i.after", "coalesce(i.changed, c.now)"),
     )
 }

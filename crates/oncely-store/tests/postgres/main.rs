@@ -6,12 +6,14 @@ mod common;
 
 mod batching;
 mod conformance;
+mod held;
 mod lost;
 mod migrating;
 mod page;
 mod pooler;
 mod refused;
 mod secrets;
+mod several;
 mod waiting;
 
 use std::sync::Arc;
@@ -48,6 +50,13 @@ pub(crate) async fn claim(store: &dyn Store, key: &str) -> Result<Created, Store
     let id = common::id(key);
     let events = vec![Event::new(id, 1, EventKind::Began)];
     store.create(id, common::draft(key, common::running(), common::LONG), events).await
+}
+
+/// A connection of the test's own.
+pub(crate) async fn connect(address: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(address, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
 }
 
 /// An address with one more setting.

@@ -45,6 +45,11 @@ fn the_limits_on_the_page_are_those_in_force() {
             plain.wait.as_secs()
         ),
         format!("| an answer of a PostgreSQL server | {} seconds |", limits::ANSWER_WITHIN.as_secs()),
+        format!(
+            "| waiting for a record that another transaction holds, in a statement for many | {} milliseconds |",
+            limits::HELD_AMONG.as_millis()
+        ),
+        format!("| waiting for it in all | {} second |", limits::HELD_ALONE.as_secs()),
         format!("| requests in one statement to PostgreSQL | {} requests |", limits::BATCH_MAX),
         format!("| events in one write to PostgreSQL | {} events |", limits::EVENTS_MAX),
     ] {
