@@ -125,16 +125,7 @@ async fn nothing_is_lost_of_what_a_ledger_on_redis_acknowledged_while_it_was_clo
 #[tokio::test]
 async fn nothing_is_moved_from_redis_while_an_attempt_is_under_way() {
     let world = World::from(&redis("busy"));
-    let oncely = world.open(&world.from).await;
-    let attempt = begin(&oncely, "under-way").await;
-    let refusal = world.copy(&["--wait", "50ms"], 15);
-    assert_eq!(refusal["error"]["code"], "ATTEMPTS_UNDER_WAY");
-    for ledger in [&world.from, &world.to] {
-        assert_eq!(world.open(ledger).await.store().gate().await.unwrap(), Gate::Open, "{ledger}");
-    }
-    assert_eq!((world.pay(&world.from, "still"), world.effects("still")), (0, 1));
-    assert!(attempt.complete(outcome::created(&1)).await.is_none());
-    assert_eq!(world.copy(&[], 0)["records"], 2);
+    is_not_moved_while_an_attempt_is_under_way(&world).await;
     let check = world.json(&["--store", &world.from, "store", "check", "--json"], 12);
     let gate = check["checks"].as_array().unwrap().iter().find(|c| c["check"] == "gate").unwrap();
     assert!(gate["message"].as_str().unwrap().contains("new.db"), "{gate}");
@@ -170,7 +161,10 @@ async fn a_process_that_had_the_old_ledger_open_all_along_claims_nothing_any_mor
 
 #[tokio::test]
 async fn nothing_is_moved_while_an_attempt_is_under_way() {
-    let world = World::new();
+    is_not_moved_while_an_attempt_is_under_way(&World::new()).await;
+}
+
+async fn is_not_moved_while_an_attempt_is_under_way(world: &World) {
     let oncely = world.open(&world.from).await;
     let attempt = begin(&oncely, "under-way").await;
     let refusal = world.copy(&[], 15);
