@@ -4,9 +4,10 @@
 use bytes::Bytes;
 use oncely::policy_file::PolicyFile;
 use oncely_core::Effect;
-use oncely_doors::mcp::call::ToolCall;
+use oncely_doors::mcp::call::{self, ToolCall};
 use oncely_doors::mcp::classify;
 use oncely_doors::mcp::frames::{Frame, Frames, content};
+use oncely_doors::mcp::glance::Glance;
 use oncely_doors::mcp::http::sse::Parser;
 use oncely_doors::mcp::link::{Addressee, OwnIds};
 use oncely_doors::mcp::message::{self, Message, Response};
@@ -19,6 +20,13 @@ pub fn client_line(line: &[u8]) {
     let line = message::flat(&Bytes::copy_from_slice(line));
     let line = content(&line);
     let value: Option<Value> = serde_json::from_slice(line).ok();
+    if let Some(seen) = Glance::at(line) {
+        let Ok(Message::Request(request)) = message::read(line) else { panic!("a glance saw a request") };
+        assert_eq!((seen.id, seen.method), (request.id.as_str(), request.method.as_str()));
+        if request.method == "tools/call" && seen.name.is_some() {
+            assert_eq!(call::tool_of(&request).ok().as_deref(), seen.name);
+        }
+    }
     match message::read(line) {
         Ok(Message::Request(request)) => {
             for added in [Added { key: true, dry_run: true }, Added { key: false, dry_run: false }] {
@@ -97,6 +105,10 @@ pub fn stream(bytes: &[u8], cut: usize) {
     for line in lines(bytes, 64) {
         assert!(line.len() <= 64);
     }
+    // Several at a time, they are the same.
+    for limit in [64, usize::MAX] {
+        assert_eq!(pieces(bytes, limit).concat(), lines(bytes, limit).concat());
+    }
     let flat = message::flat(&Bytes::copy_from_slice(bytes));
     assert!(!content(&flat).contains(&b'\n'));
     // What separates lines for some readers is written as an escape; everything else keeps its length.
@@ -119,11 +131,20 @@ fn events(chunks: &[&[u8]]) -> Vec<oncely_doors::mcp::http::sse::Event> {
 }
 
 fn lines(bytes: &[u8], limit: usize) -> Vec<Vec<u8>> {
+    let mut frames = Frames::new(bytes, limit);
+    all_of(async || frames.next().await.expect("memory can be read"))
+}
+
+fn pieces(bytes: &[u8], limit: usize) -> Vec<Vec<u8>> {
+    let mut frames = Frames::new(bytes, limit);
+    all_of(async || frames.next_lines().await.expect("memory can be read"))
+}
+
+fn all_of(mut next: impl AsyncFnMut() -> Option<Frame>) -> Vec<Vec<u8>> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async {
-        let mut frames = Frames::new(bytes, limit);
         let mut seen = Vec::new();
-        while let Some(frame) = frames.next().await.expect("memory can be read") {
+        while let Some(frame) = next().await {
             if let Frame::Line(line) = frame {
                 seen.push(line.to_vec());
             }

@@ -9,6 +9,8 @@ use crate::{Result, append, copying, progress};
 
 /// Calls in flight where throughput is measured.
 const IN_FLIGHT: usize = 64;
+/// Between two subjects.
+const SETTLE: std::time::Duration = std::time::Duration::from_millis(20);
 /// Keys that are replayed, in turn.
 const REPLAYED: u64 = 1_000;
 /// Large results before the memory is looked at for the first time, and for the second.
@@ -85,6 +87,12 @@ struct Round {
     many: Turns,
 }
 
+/// Lets what was measured before come to rest: a proxy stays awake for a moment, and whoever is measured while it holds a
+/// core is placed together with the client on the other one, for the whole turn, where nobody has to be woken.
+fn settle() {
+    std::thread::sleep(SETTLE);
+}
+
 fn one_round(bench: &mut Bench, clients: &mut Clients, replayed: u64) -> Result<Round> {
     let Clients { direct, copied, guarded } = clients;
     let turn = bench.turn();
@@ -101,12 +109,19 @@ fn one_round(bench: &mut Bench, clients: &mut Clients, replayed: u64) -> Result<
     let library = bench.runtime.block_on(ours::open(&ledger))?;
     let mut round = Round::default();
     for number in 0..TURNS {
+        settle();
         round.read_direct.push(direct.calls(Tool::Read, 1, turn, &mut next)?);
-        round.read_copied.push(copied.calls(Tool::Read, 1, turn, &mut next)?);
-        round.read.push(guarded.calls(Tool::Read, 1, turn, &mut next)?);
-        round.replay.push(guarded.calls(Tool::Write, 1, turn, &mut again)?);
+        settle();
         round.write_direct.push(direct.calls(Tool::Write, 1, turn, &mut next)?);
+        settle();
+        round.read_copied.push(copied.calls(Tool::Read, 1, turn, &mut next)?);
+        settle();
+        round.read.push(guarded.calls(Tool::Read, 1, turn, &mut next)?);
+        settle();
+        round.replay.push(guarded.calls(Tool::Write, 1, turn, &mut again)?);
+        settle();
         round.write.push(guarded.calls(Tool::Write, 1, turn, &mut next)?);
+        settle();
         let first = pairs + (u64::from(number) << 32);
         round.pair.push(bench.runtime.block_on(ours::closed_loop(
             &library,
@@ -116,8 +131,11 @@ fn one_round(bench: &mut Bench, clients: &mut Clients, replayed: u64) -> Result<
             first,
         ))?);
         round.append.push(append::run(&appended, turn)?);
+        settle();
         round.many_direct.push(direct.calls(Tool::Read, IN_FLIGHT, turn, &mut next)?);
+        settle();
         round.many_copied.push(copied.calls(Tool::Read, IN_FLIGHT, turn, &mut next)?);
+        settle();
         round.many.push(guarded.calls(Tool::Read, IN_FLIGHT, turn, &mut next)?);
     }
     drop(library);

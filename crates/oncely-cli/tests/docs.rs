@@ -220,10 +220,11 @@ fn the_page_of_limits_names_the_numbers_in_force() {
         ("files in a sandbox", oncely_score::limits::SANDBOX_FILES_MAX, "files"),
         ("contents of a sandbox", oncely_score::limits::SANDBOX_BYTES_MAX as usize, "bytes"),
         (
-            "callers whose view of a server at an address is remembered",
+            "views of a server at an address, by caller and query, that are remembered",
             oncely_doors::mcp::http::VIEWS_MAX,
-            "callers",
+            "views",
         ),
+        ("the same of one caller", oncely_doors::mcp::http::VIEWS_PER_CALLER_MAX, "views"),
         ("tools remembered of one MCP server", oncely_doors::mcp::catalog::TOOLS_MAX, "tools"),
         ("body of a guarded HTTP request, by default", limits::HTTP_BODY_BYTES, "bytes"),
         ("head of an HTTP request", limits::HTTP_HEAD_BYTES_MAX, "bytes"),

@@ -140,6 +140,36 @@ fn a_page_in_place_of_an_answer_proves_nothing_and_never_reaches_a_client_that_r
 }
 
 #[test]
+fn what_a_server_says_in_place_of_an_answer_is_told_and_kept_as_results_are() {
+    let home = Home::new();
+    home.write("keys", &format!("k {}", "0f".repeat(32)));
+    home.write("oncely.toml", "[encryption]\nkeys_file = \"keys\"\n");
+    let server = server(&home, "json");
+    let mut client = home.client_of(&["mcp", "--url", &url(server.port)], &[]);
+    client.initialize();
+    client.call("balance", json!({}));
+    home.raise("html");
+    for _ in ["the first caller", "and whoever asks again"] {
+        let told = client.call("pay", json!({ "amount": 1 }));
+        assert_eq!(code(&told), "OUTCOME_UNKNOWN");
+        assert!(text(&told, 0).contains("maintenance"), "{told}");
+    }
+    drop(client);
+    let id = home.oncely(&["ls"])[0]["id"].as_str().unwrap().to_owned();
+    let shown = &home.oncely(&["show", &id, "--json"])[0];
+    assert!(shown["evidence"].to_string().contains("maintenance"), "{shown}");
+    // Nowhere but there: neither in the record's message nor in its events, nor on disk in plain.
+    assert_eq!(shown.to_string().matches("maintenance").count(), 1, "{shown}");
+    for file in std::fs::read_dir(home.path(".")).unwrap() {
+        let path = file.unwrap().path();
+        if path.to_string_lossy().contains("ledger.db") {
+            let bytes = std::fs::read(&path).unwrap();
+            assert!(!bytes.windows(11).any(|part| part == b"maintenance"), "{}", path.display());
+        }
+    }
+}
+
+#[test]
 fn a_read_of_a_server_at_an_address_may_take_its_time() {
     let home = Home::new();
     let server = server(&home, "sse");

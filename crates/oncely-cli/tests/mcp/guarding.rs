@@ -296,6 +296,46 @@ fn a_waiting_duplicate_hears_of_progress_and_then_gets_the_result() {
 }
 
 #[test]
+fn a_duplicate_that_has_waited_long_enough_is_told_to_call_again_with_the_same_key() {
+    let home = Home::new();
+    home.write("oncely.toml", "[tool.pay]\nwait_for = \"1ms\"\n");
+    let mut client = home.ready();
+    let arguments = json!({ "amount": 2, "until": "go" });
+    let id = client.begin("tools/call", json!({ "name": "pay", "arguments": arguments }));
+    home.until_reached("go");
+    let refused = client.call("pay", arguments.clone());
+    let envelope = &refused["_meta"]["dev.oncely/envelope"];
+    assert_eq!((code(&refused), &refused["isError"]), ("IN_PROGRESS", &json!(true)));
+    assert_eq!(envelope["error"]["retryable"], true, "{envelope}");
+    let told = text(&refused, 0);
+    assert!(told.contains("Nothing ran now") && told.contains("do not change the idempotency_key"), "{told}");
+    home.raise("go");
+    client.answer_to(&id);
+    let again = client.call("pay", arguments);
+    assert!(again["_meta"]["dev.oncely/replayed"].is_object(), "{again}");
+    drop(client);
+    assert_eq!(home.effects(), ["pay 2"]);
+}
+
+#[test]
+fn an_equal_call_without_a_key_is_meant_anew_after_a_while_and_one_with_a_key_never() {
+    let home = Home::new();
+    home.write("oncely.toml", "[tool.pay]\nrepeat_after = \"50ms\"\n");
+    let mut client = home.ready();
+    for arguments in [json!({ "amount": 6 }), json!({ "amount": 7, "idempotency_key": "k" })] {
+        client.call("pay", arguments);
+    }
+    assert_eq!(home.effects(), ["pay 6", "pay 7"]);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while home.effects().len() < 3 {
+        assert!(std::time::Instant::now() < deadline, "it is never meant anew");
+        client.call("pay", json!({ "amount": 6 }));
+        client.call("pay", json!({ "amount": 7, "idempotency_key": "k" }));
+    }
+    assert_eq!(home.effects(), ["pay 6", "pay 7", "pay 6"]);
+}
+
+#[test]
 fn a_dry_run_says_what_would_happen_and_runs_nothing() {
     let home = Home::new();
     let mut client = home.ready();

@@ -188,6 +188,38 @@ fn a_refusal_of_the_server_keeps_its_status_and_headers_and_is_no_outcome() {
 }
 
 #[test]
+fn credentials_of_the_client_reach_the_server_as_they_are_with_every_kind_of_request() {
+    let home = Home::new();
+    let mut command = home.command("python3");
+    command.arg(script()).arg("--http").env("TOKEN", "good");
+    let server = start_server(command);
+    let front = front(&home, &["--url", &url(server.port)]);
+    let identified = [("Authorization", "Bearer good"), ("X-Api-Key", "k3y"), ("Cookie", "a=1; b=2")];
+    let post = |message: Value| send(front.port, "POST", "/mcp", &identified, &message.to_string());
+    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize",
+        "params": { "protocolVersion": "2025-06-18", "capabilities": {} } });
+    let session = post(hello).header("mcp-session-id").unwrap().to_owned();
+    let web = Web { port: front.port, session };
+    let list = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" });
+    for reply in [
+        web.post(&list, &identified),
+        web.call("balance", json!({}), &identified),
+        web.call("pay", json!({ "amount": 1 }), &identified),
+    ] {
+        assert_eq!(reply.status, 200, "{reply:?}");
+    }
+    let seen = requests(&home);
+    for (body, headers) in &seen {
+        for (name, value) in &identified {
+            assert_eq!(headers[name.to_lowercase()], *value, "{name} {body}");
+        }
+    }
+    // The handshake, what the client asked for, and the list that we asked for ourselves.
+    assert!(seen.len() >= 4, "{seen:?}");
+    assert_eq!(home.effects(), ["pay 1"]);
+}
+
+#[test]
 fn callers_with_other_credentials_never_see_each_others_results() {
     let home = Home::new();
     let server = server(&home, "json");

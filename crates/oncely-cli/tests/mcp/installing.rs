@@ -81,7 +81,10 @@ fn without_a_yes_or_a_file_that_can_be_read_nothing_changes() {
     home.write("c.json", CONFIG);
     let asked = install(&home, &["--client", "cursor", "--file", "c.json"]);
     assert_eq!(asked.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&asked.stderr).contains("--yes"));
+    let said = String::from_utf8_lossy(&asked.stderr);
+    assert!(said.contains("--yes"), "{said}");
+    // What would change is shown first.
+    assert!(said.contains("- npx -y x") && said.contains(" -- npx -y x"), "{said}");
     assert_eq!(
         install(&home, &["--client", "cursor", "--file", "c.json", "--server", "no", "--yes"]).status.code(),
         Some(4)

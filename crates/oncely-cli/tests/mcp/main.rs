@@ -11,6 +11,7 @@
 mod bad;
 mod careful;
 mod connecting;
+mod crowds;
 mod ending;
 mod explaining;
 mod guarding;

@@ -43,6 +43,22 @@ fn handshakes_unknown_methods_and_odd_fields_pass_byte_for_byte() {
 }
 
 #[test]
+fn a_batch_without_calls_of_tools_passes_byte_for_byte() {
+    let home = Home::new();
+    // A server that says what it hears.
+    let mut command = home.command(crate::world::ONCELY);
+    command.args(["mcp", "--", "cat"]);
+    let mut client = Client::start(command);
+    for batch in [
+        r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}, {"jsonrpc":"2.0","method":"notifications/x","n":1.50}]"#,
+        r#"[{"jsonrpc":"2.0","id":"srv-1","result":{}}]"#,
+    ] {
+        client.send_raw(format!("{batch}\n").as_bytes());
+        assert_eq!(client.line(), batch);
+    }
+}
+
+#[test]
 fn a_repeated_read_asks_the_server_every_time() {
     let home = Home::new();
     let mut client = home.ready();

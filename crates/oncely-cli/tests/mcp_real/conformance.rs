@@ -1,8 +1,8 @@
 //! The protocol's own conformance suite: with oncely in between, its checks end as they do without.
 //!
-//! The suite wants a server with certain tools. None is published, so there is one in `tests/mcp/servers`, on the Python
-//! SDK; it passes everything that the suite requires of servers. Its tools are all reads in one half of the tests, and
-//! all writes in the other, where every call is guarded.
+//! The suite wants a server with certain tools. None is published, so there are two in `tests/mcp`: one on the Python SDK,
+//! which passes everything that the suite requires of servers, and one on the Rust SDK, which has the tools of most
+//! scenarios. Their tools are all reads in one half of the tests, and all writes in the other, where every call is guarded.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -31,6 +31,13 @@ const SUCCEEDED_BEFORE: [&str; 4] = [
     "server-input-required-result-validate-input sep-2322-error-on-protocol-error ErrorOnProtocolError",
     "server-input-required-result-validate-input sep-2322-validate-input-responses ValidateInputResponses",
 ];
+
+/// What the server is made with.
+#[derive(Debug, Clone, Copy)]
+enum Sdk {
+    Python,
+    Rust,
+}
 
 /// How the checks of the suite ended, by scenario and check; a check may be made several times.
 type Checks = BTreeMap<String, Vec<String>>;
@@ -69,11 +76,15 @@ fn checks(world: &World, url: &str, version: &str) -> Checks {
 
 /// The suite without oncely and with it. Many checks end well if there is no server at all, so the first run must have
 /// as many good ends as are known. `differing` lists the only checks that may end differently.
-fn compare(version: &str, tools: &str, passed_min: usize, differing: &[&str]) {
-    let Some(software) = installed(&format!("conformance {version}, {tools}")) else { return };
+fn compare(sdk: Sdk, version: &str, tools: &str, passed_min: usize, differing: &[&str]) {
+    let Some(software) = installed(&format!("conformance {sdk:?} {version}, {tools}")) else { return };
     let [direct, guarded] = both_ways(|way| {
         let world = World::new(&software);
-        let server = [world.software.modern("python"), script("servers/conformance.py"), tools.to_owned()];
+        let mut server = match sdk {
+            Sdk::Python => vec![world.software.modern("python"), script("servers/conformance.py")],
+            Sdk::Rust => vec![world.software.rust_server()],
+        };
+        server.push(tools.to_owned());
         let url = world.serve(&server, &[]);
         let Server::Url(url) = world.through(way, Server::Url(url)) else { panic!("not over HTTP") };
         checks(&world, &url, version)
@@ -90,20 +101,40 @@ fn compare(version: &str, tools: &str, passed_min: usize, differing: &[&str]) {
 
 #[test]
 fn every_check_of_the_conformance_suite_ends_alike_for_reads_in_version_2025_11_25() {
-    compare("2025-11-25", "reads", 84, &[]);
+    compare(Sdk::Python, "2025-11-25", "reads", 84, &[]);
 }
 
 #[test]
 fn every_check_of_the_conformance_suite_ends_alike_for_reads_in_version_2026_07_28() {
-    compare("2026-07-28", "reads", 159, &[]);
+    compare(Sdk::Python, "2026-07-28", "reads", 159, &[]);
 }
 
 #[test]
 fn every_check_but_those_of_resuming_ends_alike_for_writes_in_version_2025_11_25() {
-    compare("2025-11-25", "writes", 84, &ANSWERED_ON_ONE_STREAM);
+    compare(Sdk::Python, "2025-11-25", "writes", 84, &ANSWERED_ON_ONE_STREAM);
 }
 
 #[test]
 fn every_check_but_those_of_asking_again_ends_alike_for_writes_in_version_2026_07_28() {
-    compare("2026-07-28", "writes", 159, &SUCCEEDED_BEFORE);
+    compare(Sdk::Python, "2026-07-28", "writes", 159, &SUCCEEDED_BEFORE);
+}
+
+#[test]
+fn every_check_ends_alike_for_reads_of_the_rust_sdk_in_version_2025_11_25() {
+    compare(Sdk::Rust, "2025-11-25", "reads", 40, &[]);
+}
+
+#[test]
+fn every_check_ends_alike_for_reads_of_the_rust_sdk_in_version_2026_07_28() {
+    compare(Sdk::Rust, "2026-07-28", "reads", 40, &[]);
+}
+
+#[test]
+fn every_check_ends_alike_for_writes_of_the_rust_sdk_in_version_2025_11_25() {
+    compare(Sdk::Rust, "2025-11-25", "writes", 40, &[]);
+}
+
+#[test]
+fn every_check_ends_alike_for_writes_of_the_rust_sdk_in_version_2026_07_28() {
+    compare(Sdk::Rust, "2026-07-28", "writes", 40, &[]);
 }

@@ -40,6 +40,11 @@ impl Software {
         self.text(&format!("legacy/bin/{program}"))
     }
 
+    /// The server for the conformance suite on the Rust SDK.
+    pub(crate) fn rust_server(&self) -> String {
+        self.text("rmcp/debug/oncely-conformance-server")
+    }
+
     /// The pinned node.
     pub(crate) fn node(&self) -> String {
         self.text("node/run")

@@ -1,133 +1,245 @@
-//! Staying awake for a moment where messages come thick and fast: to be woken takes longer than most of what we do for a
-//! message, above all on machines that put idle processors to rest.
+//! Staying awake for a moment where messages come thick and fast, and sleeping a moment longer where they come in crowds:
+//! to be woken takes longer than most of what we do for a message, above all on machines that put idle processors to
+//! rest.
 //!
-//! Before the one thread that does everything goes to sleep, it looks for a little while whether a message has come, and
-//! lets others run meanwhile. It does so only while that has lately been worth it, and not while somebody waits for the
-//! ledger, whose answer would not be seen.
+//! - Before the one thread that does everything goes to sleep, it looks for a little while whether a message has come, or
+//!   the ledger has answered, and lets others run meanwhile. It does so only while that has lately been worth it.
+//! - Where many requests are under way at once, nobody waits for any single one of them, and what counts is how much work
+//!   each is to all. Then it naps without looking, so that more messages are read, and written, at a time; and whoever
+//!   sends them need not wake anybody. It does so only for as long as many come meanwhile.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::runtime::RuntimeMetrics;
 
 /// How long it looks before it sleeps.
 const LOOK: Duration = Duration::from_micros(100);
+/// The same while somebody waits for the ledger, which takes as long as a disk does.
+const LOOK_FOR_LEDGER: Duration = Duration::from_micros(500);
 /// Woken within this time, it had better looked a little longer.
 const SOON: Duration = Duration::from_micros(300);
 /// How often in a row it looks in vain before it looks no more.
 const KEEN: u32 = 16;
+/// How long it naps; systems make some 50 µs more of it.
+const NAP: Duration = Duration::from_micros(20);
+/// So many messages of one side that followed each other without one of the other side are a crowd: a nap is tried.
+const CROWD: u32 = 64;
+/// So many messages during a nap make the next one worth it.
+const WORTH: u32 = 12;
+/// Where a nap was not worth it, so many more have to come before the next is tried.
+const DOUBTFUL: u32 = 2_048;
 
 /// Whether, and for what, the thread stays awake.
 #[derive(Default)]
 pub struct Alert {
-    /// Where messages come from.
-    watched: OnceLock<[OwnedFd; 2]>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    watched: Option<Watched>,
     /// How often it may still look in vain.
-    keen: AtomicU32,
+    keen: u32,
     /// Since when it sleeps.
-    asleep: Mutex<Option<Instant>>,
+    asleep: Option<Instant>,
     /// How many wait for the ledger.
-    at_ledger: AtomicIsize,
+    at_ledger: isize,
+    crowd: Crowd,
+}
+
+/// What is looked at.
+struct Watched {
+    /// Where messages come from.
+    sources: [OwnedFd; 2],
+    /// Where answers of the ledger queue up, which come from another thread.
+    runtime: RuntimeMetrics,
+}
+
+/// Whose messages they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Client,
+    Server,
+}
+
+/// Whether messages come in crowds.
+#[derive(Debug, Default)]
+struct Crowd {
+    last: Option<Side>,
+    /// How many have followed one of the same side, since it was last quiet or a nap was tried.
+    in_a_row: u32,
+    /// How many more than usual are needed for the next nap.
+    doubt: u32,
+    /// How many have come since the thread was last about to sleep.
+    came: u32,
+    napped: bool,
+}
+
+impl Crowd {
+    fn came(&mut self, side: Side, count: u32) {
+        let following = if self.last == Some(side) { count } else { count.saturating_sub(1) };
+        self.last = Some(side);
+        self.in_a_row = self.in_a_row.saturating_add(following);
+        self.came = self.came.saturating_add(count);
+    }
+
+    /// Whether to nap now.
+    fn naps(&mut self) -> bool {
+        let came = std::mem::take(&mut self.came);
+        self.napped = if self.napped {
+            if came < WORTH {
+                (self.doubt, self.in_a_row) = (DOUBTFUL, 0);
+            }
+            came >= WORTH
+        } else {
+            self.in_a_row >= CROWD + self.doubt
+        };
+        if self.napped {
+            (self.doubt, self.in_a_row) = (0, 0);
+        }
+        self.napped
+    }
+
+    /// It was quiet for a while.
+    fn quiet(&mut self) {
+        *self = Self { doubt: self.doubt, ..Self::default() };
+    }
 }
 
 impl Alert {
-    /// Says where messages come from; once.
-    pub(super) fn watch(&self, sources: [OwnedFd; 2]) {
-        // Whoever came first is served.
-        let _ = self.watched.set(sources);
+    /// Only the one thread ever asks for it.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says where messages come from, until the result is dropped; of several, the last counts.
+    pub(super) fn watch(&self, sources: [OwnedFd; 2]) -> Watching<'_> {
+        let runtime = tokio::runtime::Handle::current().metrics();
+        self.state().watched = Some(Watched { sources, runtime });
+        Watching(self)
+    }
+
+    /// Notes that messages came.
+    pub(super) fn came(&self, side: Side, count: u32) {
+        self.state().crowd.came(side, count);
     }
 
     /// To be called before the thread sleeps.
     pub fn before_sleep(&self) {
-        if let Some(watched) = self.watched.get()
-            && self.keen.load(Ordering::Relaxed) > 0
-            && self.at_ledger.load(Ordering::Relaxed) <= 0
-        {
-            if look(watched) {
-                self.keen.store(KEEN, Ordering::Relaxed);
+        let mut state = self.state();
+        let State { watched: Some(watched), keen, at_ledger, crowd, .. } = &mut *state else { return };
+        if crowd.naps() {
+            std::thread::sleep(NAP);
+            return;
+        }
+        if *keen > 0 {
+            let patience = if *at_ledger > 0 { LOOK_FOR_LEDGER } else { LOOK };
+            if watched.look(patience) {
+                *keen = KEEN;
                 return;
             }
-            self.keen.fetch_sub(1, Ordering::Relaxed);
+            *keen -= 1;
         }
-        *self.asleep.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        state.asleep = Some(Instant::now());
     }
 
     /// To be called after it has slept.
     pub fn after_sleep(&self) {
-        let since = self.asleep.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if since.is_some_and(|since| since.elapsed() < SOON) {
-            self.keen.store(KEEN, Ordering::Relaxed);
+        let mut state = self.state();
+        let Some(since) = state.asleep.take() else { return };
+        if since.elapsed() < SOON {
+            state.keen = KEEN;
+        } else {
+            state.crowd.quiet();
         }
     }
 
     /// Somebody waits for the ledger for as long as this is kept.
     pub(super) fn at_ledger(&self) -> Counted<'_> {
-        Counted::new(&self.at_ledger, 1)
+        Counted::new(self, 1)
     }
 
     /// One of those waits for the server instead.
     pub(super) fn at_server(&self) -> Counted<'_> {
-        Counted::new(&self.at_ledger, -1)
+        Counted::new(self, -1)
+    }
+}
+
+/// Messages are looked for as long as this is kept. What they come from is let go of with it: a server that writes to
+/// nobody has to notice.
+pub(super) struct Watching<'a>(&'a Alert);
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        self.0.state().watched = None;
     }
 }
 
 /// Counts for as long as it is kept.
 pub(super) struct Counted<'a> {
-    count: &'a AtomicIsize,
+    alert: &'a Alert,
     by: isize,
 }
 
 impl<'a> Counted<'a> {
-    fn new(count: &'a AtomicIsize, by: isize) -> Self {
-        count.fetch_add(by, Ordering::Relaxed);
-        Self { count, by }
+    fn new(alert: &'a Alert, by: isize) -> Self {
+        alert.state().at_ledger += by;
+        Self { alert, by }
     }
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.count.fetch_sub(self.by, Ordering::Relaxed);
+        self.alert.state().at_ledger -= self.by;
     }
 }
 
-/// Looks for a while whether a message has come.
-fn look(watched: &[OwnedFd; 2]) -> bool {
-    let until = Instant::now() + LOOK;
-    loop {
-        let mut sources = watched.each_ref().map(|source| PollFd::new(source, PollFlags::IN));
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // A source that cannot be looked at is left to whoever reads from it.
-        let _ = poll(&mut sources, Some(&at_once));
-        if sources.iter().any(|source| source.revents().contains(PollFlags::IN)) {
-            return true;
+impl Watched {
+    /// Looks for a while whether anything has come.
+    fn look(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        loop {
+            let mut sources = self.sources.each_ref().map(|source| PollFd::new(source, PollFlags::IN));
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            // A source that cannot be looked at is left to whoever reads from it.
+            let _ = poll(&mut sources, Some(&at_once));
+            if sources.iter().any(|source| source.revents().contains(PollFlags::IN))
+                || self.runtime.global_queue_depth() > 0
+            {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::yield_now();
         }
-        if Instant::now() >= until {
-            return false;
-        }
-        std::thread::yield_now();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-    use std::sync::atomic::Ordering;
+    use std::io::{ErrorKind, Write};
 
-    use super::{Alert, KEEN};
+    use super::{Alert, CROWD, Crowd, DOUBTFUL, KEEN, Side, WORTH};
 
     fn keen(alert: &Alert) -> u32 {
-        alert.keen.load(Ordering::Relaxed)
+        alert.state().keen
     }
 
-    #[test]
-    fn it_looks_only_for_as_long_as_that_was_lately_worth_it() {
+    fn set_keen(alert: &Alert, to: u32) {
+        alert.state().keen = to;
+    }
+
+    #[tokio::test]
+    async fn it_looks_only_for_as_long_as_that_was_lately_worth_it() {
         let (one, mut to_one) = std::io::pipe().unwrap();
         let (other, _to_other) = std::io::pipe().unwrap();
         let alert = Alert::default();
-        alert.watch([one.into(), other.into()]);
-        alert.keen.store(2, Ordering::Relaxed);
+        let _watching = alert.watch([one.into(), other.into()]);
+        set_keen(&alert, 2);
         for left in [1, 0, 0] {
             alert.before_sleep();
             assert_eq!(keen(&alert), left);
@@ -135,17 +247,73 @@ mod tests {
         to_one.write_all(b"x").unwrap();
         alert.before_sleep();
         assert_eq!(keen(&alert), 0, "it does not look any more");
-        alert.keen.store(1, Ordering::Relaxed);
+        set_keen(&alert, 1);
         alert.before_sleep();
         assert_eq!(keen(&alert), KEEN);
         let at_ledger = alert.at_ledger();
-        alert.keen.store(1, Ordering::Relaxed);
-        alert.before_sleep();
-        assert_eq!(keen(&alert), 1, "somebody waits for the ledger");
         let at_server = alert.at_server();
+        drop((at_ledger, at_server));
+        assert_eq!(alert.state().at_ledger, 0);
+    }
+
+    #[tokio::test]
+    async fn an_answer_from_another_thread_is_seen() {
+        let (one, _to_one) = std::io::pipe().unwrap();
+        let (other, _to_other) = std::io::pipe().unwrap();
+        let alert = Alert::default();
+        let _watching = alert.watch([one.into(), other.into()]);
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        let waiting = tokio::spawn(answered);
+        tokio::task::yield_now().await;
+        std::thread::spawn(move || answer.send(7)).join().unwrap().unwrap();
+        set_keen(&alert, 1);
         alert.before_sleep();
         assert_eq!(keen(&alert), KEEN);
-        drop((at_ledger, at_server));
-        assert_eq!(alert.at_ledger.load(Ordering::Relaxed), 0);
+        assert_eq!(waiting.await.unwrap().unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn what_is_not_watched_any_more_is_not_held_open() {
+        let (one, mut to_one) = std::io::pipe().unwrap();
+        let (other, _to_other) = std::io::pipe().unwrap();
+        let alert = Alert::default();
+        let watching = alert.watch([one.into(), other.into()]);
+        to_one.write_all(b"x").unwrap();
+        drop(watching);
+        assert_eq!(to_one.write_all(b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
+        // There is nothing to look at.
+        set_keen(&alert, 1);
+        alert.before_sleep();
+        assert_eq!(keen(&alert), 1);
+    }
+
+    #[test]
+    fn one_request_after_the_other_is_no_crowd() {
+        let mut crowd = Crowd::default();
+        for _ in 0..10 * CROWD {
+            crowd.came(Side::Client, 1);
+            assert!(!crowd.naps());
+            crowd.came(Side::Server, 1);
+            assert!(!crowd.naps());
+        }
+    }
+
+    #[test]
+    fn it_naps_for_as_long_as_many_come_meanwhile_and_then_only_for_a_larger_crowd() {
+        let mut crowd = Crowd::default();
+        crowd.came(Side::Client, CROWD);
+        assert!(!crowd.naps(), "the first follows nobody");
+        crowd.came(Side::Client, 1);
+        for _ in 0..3 {
+            assert!(crowd.naps());
+            crowd.came(Side::Server, WORTH);
+        }
+        assert!(crowd.naps());
+        crowd.came(Side::Client, WORTH - 1);
+        assert!(!crowd.naps());
+        crowd.came(Side::Client, CROWD + 1);
+        assert!(!crowd.naps(), "the last nap was in vain");
+        crowd.came(Side::Client, DOUBTFUL);
+        assert!(crowd.naps());
     }
 }

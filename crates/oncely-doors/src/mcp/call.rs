@@ -58,18 +58,41 @@ pub enum BadCall {
     DryRunIsNoBoolean,
 }
 
+fn bad(request: &Request<'_>, why: &str) -> Vec<u8> {
+    message::error(&request.id, INVALID_PARAMS, &format!("{why}; nothing ran"))
+}
+
+/// The parameters of a `tools/call` and the tool's name, which nobody can read in another way; the error is the JSON-RPC
+/// answer.
+fn params_of<'a>(request: &'a Request<'_>) -> Result<(Members<'a>, String), Vec<u8>> {
+    let bad = |why: &str| bad(request, why);
+    let params = request.members.get("params").ok_or_else(|| bad("tools/call has no params"))?;
+    let params =
+        Members::parse(params).map_err(|e| bad(&format!("the params of tools/call cannot be used: {e}")))?;
+    if let Some(name) = params.names().find(|name| is_lookalike(name)) {
+        return Err(bad(&format!("the member {name:?} of params is not spelled right")));
+    }
+    let name = params.text("name").ok_or_else(|| bad("tools/call has no name that is a text"))?;
+    let name = name.into_owned();
+    Ok((params, name))
+}
+
+/// Which tool a `tools/call` calls: as much as has to be known of one that reads. The error is the JSON-RPC answer.
+pub fn tool_of(request: &Request<'_>) -> Result<String, Vec<u8>> {
+    let (params, name) = params_of(request)?;
+    for object in ["arguments", "_meta"] {
+        if params.get(object).is_some_and(|raw| !raw.starts_with('{') && raw != "null") {
+            return Err(bad(request, &format!("the {object} of tools/call cannot be used: it is no object")));
+        }
+    }
+    Ok(name)
+}
+
 impl<'a> ToolCall<'a> {
     /// Reads the parameters of a `tools/call`; the error is the JSON-RPC answer.
     pub fn read(request: &'a Request<'_>) -> Result<Self, Vec<u8>> {
-        let bad = |why: &str| message::error(&request.id, INVALID_PARAMS, &format!("{why}; nothing ran"));
-        let params = request.members.get("params").ok_or_else(|| bad("tools/call has no params"))?;
-        let params = Members::parse(params)
-            .map_err(|e| bad(&format!("the params of tools/call cannot be used: {e}")))?;
-        if let Some(name) = params.names().find(|name| is_lookalike(name)) {
-            return Err(bad(&format!("the member {name:?} of params is not spelled right")));
-        }
-        let name = params.text("name").ok_or_else(|| bad("tools/call has no name that is a text"))?;
-        let name = name.into_owned();
+        let bad = |why: &str| bad(request, why);
+        let (params, name) = params_of(request)?;
         let object = |name: &str| match params.came(name).filter(|raw| *raw != "null").map(Members::parse) {
             Some(Err(e)) => Err(bad(&format!("the {name} of tools/call cannot be used: {e}"))),
             read => Ok(read.and_then(Result::ok).unwrap_or_default()),

@@ -51,7 +51,7 @@ async fn shake_hands(guard: &Guard, link: &Arc<dyn Link>) -> Result<bool, String
         Reply::Answered(answer) => answer,
         // Over HTTP, a server without a handshake may refuse it as a whole.
         Reply::NotSent(_) => return Ok(false),
-        Reply::Lost(why) => return Err(why),
+        Reply::Lost(why) => return Err(why.to_string()),
     };
     let text = String::from_utf8_lossy(&answer);
     let done = Response::read(&text).is_some_and(|response| response.result().is_some());

@@ -15,7 +15,7 @@ const TAIL: usize = 4 * 1024;
 /// What was read.
 #[derive(Debug)]
 pub enum Frame {
-    /// A line as it came, with its end.
+    /// A line as it came, with its end; where several are asked for, all of them.
     Line(Bytes),
     /// A line that is longer than allowed: its start and its end.
     TooLong {
@@ -49,12 +49,44 @@ impl<R: AsyncRead + Unpin> Frames<R> {
             if let Some(frame) = self.ready() {
                 return Ok(Some(frame));
             }
-            // Growing by what is there keeps the copying of a long line within twice its length.
-            self.buffer.reserve(CHUNK.max(self.buffer.len().min(self.limit)));
-            if self.from.read_buf(&mut self.buffer).await? == 0 {
+            if !self.read_more().await? {
                 return Ok(self.rest());
             }
         }
+    }
+
+    /// The next lines, as many as have been read, in one piece; `None` at the end of the stream.
+    pub async fn next_lines(&mut self) -> io::Result<Option<Frame>> {
+        loop {
+            if let Some(frame) = self.ready_lines() {
+                return Ok(Some(frame));
+            }
+            if !self.read_more().await? {
+                return Ok(self.rest());
+            }
+        }
+    }
+
+    /// Reads what there is; `false` at the end of the stream.
+    async fn read_more(&mut self) -> io::Result<bool> {
+        // Growing by what is there keeps the copying of a long line within twice its length.
+        if self.buffer.capacity() - self.buffer.len() < CHUNK {
+            self.buffer.reserve(CHUNK.max(self.buffer.len().min(self.limit)));
+        }
+        Ok(self.from.read_buf(&mut self.buffer).await? > 0)
+    }
+
+    fn ready_lines(&mut self) -> Option<Frame> {
+        // Where all that was read is not longer than a line may be, no line in it is.
+        if self.head.is_none()
+            && self.buffer.len() <= self.limit
+            && let Some(at) = memchr::memrchr(b'\n', &self.buffer[self.scanned..])
+        {
+            let lines = self.buffer.split_to(self.scanned + at + 1).freeze();
+            self.scanned = self.buffer.len();
+            return Some(Frame::Line(lines));
+        }
+        self.ready()
     }
 
     /// The next line, if it has been read already.

@@ -139,7 +139,7 @@ impl Guard {
             return Ok((Kind::Read, Why::Policy));
         }
         let seen = self.catalog.find(tool)?;
-        Ok(kind_of(tool, stated, seen.as_deref()))
+        Ok(kind_of(stated, seen.as_deref()))
     }
 
     /// The same with what was last known; for when the server could not be asked. A tool that it never listed writes.
@@ -147,7 +147,7 @@ impl Guard {
         let stated = self.rules(tool).declared.stated_kind;
         self.kind(tool).unwrap_or_else(|NotAsked| {
             let listed = self.catalog.last_known(tool);
-            kind_of(tool, stated, listed.as_deref())
+            kind_of(stated, listed.as_deref())
         })
     }
 

@@ -1,11 +1,12 @@
 //! A link to a server: passes messages on, and carries calls of our own under ids that no client can have.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use memchr::memmem;
+use memchr::memmem::Finder;
 use oncely_core::name::hex;
 
 use super::json::Members;
@@ -18,10 +19,35 @@ pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub enum Reply {
     /// The server answered: the whole JSON-RPC message.
     Answered(Bytes),
-    /// It was sent, at least in part that may have been understood, and no answer will come; why.
-    Lost(String),
-    /// It certainly did not reach the server; why.
-    NotSent(String),
+    /// It was sent, at least in part that may have been understood, and no answer will come.
+    Lost(NoAnswer),
+    /// It certainly did not reach the server.
+    NotSent(NoAnswer),
+}
+
+/// Why there is no answer, and what came in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoAnswer {
+    /// In words of ours, which are kept as they are.
+    pub why: String,
+    /// The beginning of what the server said: words of its own, which are kept like a result.
+    pub said: Option<String>,
+}
+
+impl<T: Into<String>> From<T> for NoAnswer {
+    fn from(why: T) -> Self {
+        Self { why: why.into(), said: None }
+    }
+}
+
+/// For whoever waits for the answer.
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.said {
+            Some(said) => write!(f, "{}; it says: {said}", self.why),
+            None => f.write_str(&self.why),
+        }
+    }
 }
 
 /// A way to a server.
@@ -54,6 +80,8 @@ pub enum Addressee {
 /// Ids of our own: a random beginning that is new with every process, and a number.
 pub struct OwnIds {
     prefix: String,
+    /// What finds it.
+    finder: Finder<'static>,
     next: AtomicU64,
 }
 
@@ -62,7 +90,8 @@ impl OwnIds {
     pub fn new() -> Result<Self, getrandom::Error> {
         let mut random = [0u8; 12];
         getrandom::fill(&mut random)?;
-        Ok(Self { prefix: format!("oncely-{}-", hex(&random)), next: AtomicU64::new(1) })
+        let prefix = format!("oncely-{}-", hex(&random));
+        Ok(Self { finder: Finder::new(&prefix).into_owned(), prefix, next: AtomicU64::new(1) })
     }
 
     /// The next one.
@@ -70,10 +99,15 @@ impl OwnIds {
         format!("{}{}", self.prefix, self.next.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Whether any may be in these lines.
+    pub fn are_in(&self, lines: &[u8]) -> bool {
+        self.finder.find(lines).is_some()
+    }
+
     /// Whether a server's message answers a request of ours. Only a message that holds our beginning is read at all: a
     /// large result of somebody else's request is not.
     pub fn answered_by(&self, line: &[u8]) -> Addressee {
-        let Some(at) = memmem::find(line, self.prefix.as_bytes()) else { return Addressee::Client };
+        let Some(at) = self.finder.find(line) else { return Addressee::Client };
         let Ok(members) = serde_json::from_slice::<Members<'_>>(line) else {
             // A server that prints what it does to its output speaks of our ids, too; a broken answer looks like one.
             let before_id = line[..at].trim_ascii_end().strip_suffix(b"\"").map(<[u8]>::trim_ascii_end);
@@ -100,7 +134,7 @@ impl OwnIds {
 
     /// The id of ours in a piece of an answer that was cut.
     pub fn somewhere_in(&self, piece: &[u8]) -> Option<String> {
-        memmem::find(piece, self.prefix.as_bytes()).map(|at| self.id_at(piece, at))
+        self.finder.find(piece).map(|at| self.id_at(piece, at))
     }
 
     /// Whether an id is one of ours.

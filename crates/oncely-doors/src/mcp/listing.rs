@@ -1,9 +1,9 @@
 //! `tools/list`: passed on with our arguments added, and asked by us where a client calls before it lists.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use memchr::memmem;
+use memchr::memmem::Finder;
 
 use super::flight::Flight;
 use super::guard::Guard;
@@ -77,10 +77,18 @@ pub(super) fn rewritten(guard: &Guard, response: &Response<'_>, id: &str, editio
     message::line(message.render())
 }
 
+/// What a server says when its tools have changed. It may write the slash of the method's name in two ways, so only the
+/// end is looked for.
+static CHANGED: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"list_changed"));
+
+/// Whether a server may say so in these lines.
+pub(super) fn may_concern(lines: &[u8]) -> bool {
+    CHANGED.find(lines).is_some()
+}
+
 /// Notices that a server says that its tools have changed.
 pub(super) fn notice(guard: &Guard, line: &[u8]) {
-    // A server may write the slash of a method's name in two ways, so only its end is looked for.
-    if memmem::find(line, b"list_changed").is_none() {
+    if !may_concern(line) {
         return;
     }
     let members: Result<Members<'_>, _> = serde_json::from_slice(line);

@@ -1,5 +1,7 @@
 //! JSON-RPC messages: read only as far as is needed to pass them on, or to answer in the server's place.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use memchr::memmem;
 
@@ -147,14 +149,14 @@ pub fn read(line: &[u8]) -> Result<Message<'_>, Bad> {
         return Err(Bad::new("null", INVALID_REQUEST, format!("the member {name:?} is not spelled right")));
     }
     let Some(method) = members.get("method") else { return Ok(Message::Other) };
-    let id = members.get("id").map(str::to_owned);
-    let shown = id.clone().filter(|id| is_id(id)).unwrap_or_else(|| "null".into());
-    let Ok(method) = serde_json::from_str::<String>(method) else {
-        return Err(Bad::new(&shown, INVALID_REQUEST, "the method is not a text"));
+    let id = members.get("id");
+    let Some(method) = json::text_of(method).map(Cow::into_owned) else {
+        let shown = id.filter(|id| is_id(id)).unwrap_or("null");
+        return Err(Bad::new(shown, INVALID_REQUEST, "the method is not a text"));
     };
-    match id {
-        Some(id) if is_id(&id) => Ok(Message::Request(Request { id, method, members })),
-        Some(_) => Err(Bad::new("null", INVALID_REQUEST, "the id is neither a text nor an integer")),
+    match id.map(|id| is_id(id).then(|| id.to_owned())) {
+        Some(Some(id)) => Ok(Message::Request(Request { id, method, members })),
+        Some(None) => Err(Bad::new("null", INVALID_REQUEST, "the id is neither a text nor an integer")),
         None => Ok(Message::Notification { method, members }),
     }
 }
@@ -170,7 +172,7 @@ pub fn batch_needs_guard(line: &[u8]) -> bool {
     })
 }
 
-fn is_id(raw: &str) -> bool {
+pub(super) fn is_id(raw: &str) -> bool {
     raw.starts_with('"') || ids::is_integer(&ids::canonical(raw))
 }
 

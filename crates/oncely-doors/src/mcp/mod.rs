@@ -3,8 +3,8 @@
 //! Messages are passed on as the bytes that came. Only `tools/list` (our arguments are added to tools that write) and
 //! `tools/call` of tools that write are touched.
 //!
-//! - [`message`], [`json`], [`frames`]: messages as bytes, read only as far as is needed. `ids`: how their ids are
-//!   compared.
+//! - [`message`], [`json`], [`frames`], [`glance`]: messages as bytes, read only as far as is needed. `ids`: how their ids
+//!   are compared.
 //! - [`tools`], [`catalog`], [`listing`]: what a server's tools are, which of them write, and what is added to them;
 //!   `naming`: what their names say.
 //! - [`call`]: a `tools/call`: its key, its payload, what the server gets. [`classify`]: what an answer proves.
@@ -23,6 +23,7 @@ pub mod classify;
 pub mod explain;
 pub mod flight;
 pub mod frames;
+pub mod glance;
 pub mod guard;
 pub mod http;
 mod ids;

@@ -101,12 +101,21 @@ fn words(answer: &Answer) -> String {
             " Nothing ran now.",
             there.record.body.attempts,
             &match &there.record.body.state {
-                State::InDoubt { doubt, .. } => doubt.message.clone(),
+                State::InDoubt { doubt, .. } => with_page(&doubt.message, doubt.evidence.as_deref()),
                 _ => "its end is not known".to_owned(),
             },
             &there.record.intent.short(),
         ),
         Answer::Executed(_) | Answer::Replayed(_) | Answer::Refused(_) => String::new(),
+    }
+}
+
+/// A message of ours, with what the server said in place of an answer: a page, most likely. What is an answer is told as
+/// one.
+fn with_page(message: &str, kept: Option<&[u8]>) -> String {
+    match kept.map(String::from_utf8_lossy).filter(|kept| Members::parse(kept).is_err()) {
+        Some(page) => format!("{message}; it says: {page}"),
+        None => message.to_owned(),
     }
 }
 
@@ -221,7 +230,8 @@ fn spent(form: Form, replay: &Replay, answer: &Answer) -> String {
 /// The answer to a call that ran now; `raw` is the server's own result, if there is one. `None` where that says it all.
 pub fn executed(form: Form, execution: &Execution, record: &RecordName, raw: Option<&str>) -> Option<String> {
     if let (Outcome::Rejected(failure), None) = (&execution.outcome, raw) {
-        return Some(refused(form, &failure.code, &failure.message, execution.unrecorded.is_none()));
+        let message = with_page(&failure.message, failure.detail.as_deref());
+        return Some(refused(form, &failure.code, &message, execution.unrecorded.is_none()));
     }
     let (text, envelope) = what_is_left_to_say(execution, record)?;
     Some(match raw {
@@ -274,7 +284,10 @@ fn what_is_left_to_say(execution: &Execution, record: &RecordName) -> Option<(St
     let warning = execution.unrecorded.as_ref().map(|unrecorded| warning(unrecorded, execution.attempt, &id));
     let text = match &execution.outcome {
         Outcome::Succeeded { .. } | Outcome::Rejected(_) => warning.clone()?,
-        Outcome::Unknown(doubt) => unknown_words("", execution.attempt, &doubt.message, &id),
+        Outcome::Unknown(doubt) => {
+            let why = with_page(&doubt.message, doubt.evidence.as_deref());
+            unknown_words("", execution.attempt, &why, &id)
+        }
     };
     let mut envelope = match &execution.outcome {
         Outcome::Succeeded { effect, .. } => Envelope::done(effect.as_str(), Value::Null),

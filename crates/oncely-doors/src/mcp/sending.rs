@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncely::{AttemptInfo, Oncely, Outcome};
+use oncely_core::{Doubt, DoubtCause, Failure};
 
 use super::alert::Alert;
 use super::classify::{Talk, Verdict, verdict};
 use super::flight::Flight;
 use super::guard::Rules;
-use super::link::{Link, Reply};
+use super::link::{Link, NoAnswer, Reply};
 use super::message::Response;
 
 /// How long a server may take to answer a call after its cancellation was passed on.
@@ -84,17 +85,27 @@ impl Sending {
 }
 
 fn lost() -> Reply {
-    Reply::Lost("the wait for the answer was given up".to_owned())
+    Reply::Lost("the wait for the answer was given up".into())
 }
 
 impl Judge {
     fn of(&self, reply: Reply) -> Outcome {
         let bytes = match reply {
-            Reply::NotSent(why) => {
+            Reply::NotSent(NoAnswer { why, said }) => {
                 let message = format!("the call did not reach the server: {why}; nothing ran");
-                return Outcome::rejected("NOT_SENT", message);
+                let failure = Failure::new("NOT_SENT", message);
+                return Outcome::Rejected(match said {
+                    Some(said) => failure.with_detail(said.as_bytes()),
+                    None => failure,
+                });
             }
-            Reply::Lost(why) => return Outcome::unknown(why),
+            Reply::Lost(NoAnswer { why, said }) => {
+                let doubt = Doubt::new(DoubtCause::Reported, why);
+                return Outcome::Unknown(match said {
+                    Some(said) => doubt.with_evidence(said.as_bytes()),
+                    None => doubt,
+                });
+            }
             Reply::Answered(bytes) => bytes,
         };
         let Some(response) = std::str::from_utf8(&bytes).ok().and_then(Response::read) else {

@@ -209,11 +209,8 @@ pub async fn stdio(
 ) -> io::Result<u8> {
     let closed = || io::Error::new(io::ErrorKind::BrokenPipe, "the server's streams could not be opened");
     let (to, from) = server.input.take().zip(server.output.take()).ok_or_else(closed)?;
-    if let (Ok(client), Some(server)) =
-        (std::io::stdin().as_fd().try_clone_to_owned(), server.looked_at.take())
-    {
-        guard.alert().watch([client, server]);
-    }
+    let client_too = std::io::stdin().as_fd().try_clone_to_owned().ok();
+    let looked_at = client_too.zip(server.looked_at.take()).map(<[OwnedFd; 2]>::from);
     let link = Arc::new(StdioLink::new(to));
     let client: Arc<dyn Client> = Arc::new(Outlet::new(output));
     let session = Session::new(guard, link.clone(), client);
@@ -222,7 +219,9 @@ pub async fn stdio(
     let (pump_link, pump_session, pump_ended) = (link.clone(), session.clone(), ended.clone());
     let limit = plan.max_message;
     let from_server = tokio::spawn(async move {
+        let watching = looked_at.map(|sources| pump_session.guard.alert().watch(sources));
         pump_server(from, &pump_session.guard.ids, &pump_link, &pump_session, limit).await;
+        drop(watching);
         pump_ended.notify_one();
     });
     let reading = session.clone();

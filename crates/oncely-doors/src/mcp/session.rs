@@ -8,8 +8,9 @@ use bytes::Bytes;
 use oncely_core::Kind;
 use tokio::sync::watch;
 
-use super::call::ToolCall;
+use super::call::{ToolCall, tool_of};
 use super::flight::Flight;
+use super::glance::Glance;
 use super::guard::{Caller, Guard};
 use super::ids;
 use super::json::{self, Members};
@@ -80,6 +81,15 @@ impl Session {
 
     /// Takes a message of the client. `principal` is what tells who says it from others that share the guard.
     pub async fn on_client(self: &Arc<Self>, line: &Bytes, principal: Option<&str>) -> Next {
+        if let Some(glance) = Glance::at(line) {
+            match (glance.method, glance.name) {
+                ("tools/call", Some(tool)) if !self.reads(tool) => {
+                    return self.take_call(glance.id, line, principal).await;
+                }
+                ("initialize" | "tools/list", _) | ("tools/call", None) => {}
+                _ => return Next::Pass,
+            }
+        }
         match message::read(line) {
             Err(bad) => self.tell(bad.answer()).await,
             Ok(Message::Other) => {
@@ -94,6 +104,11 @@ impl Session {
             Ok(Message::Notification { method, members }) => self.on_notification(&method, &members).await,
             Ok(Message::Request(request)) => self.on_request(request, line, principal).await,
         }
+    }
+
+    /// Whether a tool is known to read.
+    fn reads(&self, tool: &str) -> bool {
+        self.guard.kind(tool).is_ok_and(|(kind, _)| kind == Kind::Read)
     }
 
     async fn on_notification(&self, method: &str, members: &Members<'_>) -> Next {
@@ -123,21 +138,25 @@ impl Session {
                 None => self.tell(double_id(&request.id)).await,
             },
             "tools/call" => {
-                let call = match ToolCall::read(&request) {
-                    Ok(call) => call,
+                let tool = match tool_of(&request) {
+                    Ok(tool) => tool,
                     Err(answer) => return self.tell(answer).await,
                 };
-                if self.guard.kind(&call.name).is_ok_and(|(kind, _)| kind == Kind::Read) {
-                    return Next::Pass;
-                }
-                match self.board(&request.id) {
-                    Some(on_board) => {
-                        self.begin_task(line, on_board, Task::Call(principal.map(str::to_owned)))
-                    }
-                    None => self.tell(double_id(&request.id)).await,
+                if self.reads(&tool) {
+                    Next::Pass
+                } else {
+                    self.take_call(&request.id, line, principal).await
                 }
             }
             _ => Next::Pass,
+        }
+    }
+
+    /// Takes a call of a tool that may write.
+    async fn take_call(self: &Arc<Self>, id: &str, line: &Bytes, principal: Option<&str>) -> Next {
+        match self.board(id) {
+            Some(on_board) => self.begin_task(line, on_board, Task::Call(principal.map(str::to_owned))),
+            None => self.tell(double_id(id)).await,
         }
     }
 

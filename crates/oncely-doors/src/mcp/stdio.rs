@@ -10,8 +10,10 @@ use rustix::fs::FileType;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::oneshot;
 
+use super::alert::Side;
 use super::frames::{Frame, Frames, content};
 use super::link::{Addressee, Boxed, Client, Link, OwnIds, Reply};
+use super::listing;
 use super::message::{self, INTERNAL_ERROR};
 use super::session::{Next, Session};
 
@@ -182,15 +184,15 @@ impl Link for StdioLink {
         Box::pin(async move {
             let answer = match self.expect(&id) {
                 Ok(answer) => answer,
-                Err(why) => return Reply::NotSent(why),
+                Err(why) => return Reply::NotSent(why.into()),
             };
             let _expected = Expected(self, &id);
             if let Written::TooLittle(error) = self.to.write(line.into()).await {
-                return Reply::NotSent(format!("the server does not read: {error}"));
+                return Reply::NotSent(format!("the server does not read: {error}").into());
             }
             match answer.await {
                 Ok(Ok(answer)) => Reply::Answered(answer),
-                Ok(Err(why)) => Reply::Lost(why),
+                Ok(Err(why)) => Reply::Lost(why.into()),
                 Err(_) => Reply::Lost("the link to the server was given up".into()),
             }
         })
@@ -211,6 +213,7 @@ pub async fn pump_client(frames: &mut Frames<Input>, session: &Arc<Session>) -> 
                 }
             }
         };
+        session.guard.alert().came(Side::Client, 1);
         match frame {
             Frame::TooLong { .. } => {
                 let why = "the message is longer than allowed (--max-message); nothing ran";
@@ -246,38 +249,51 @@ async fn flush(collected: &mut Vec<u8>, session: &Session) {
 /// Passes a server's messages on until it ends its output; answers to calls of ours go to whoever made them.
 pub async fn pump_server(from: Input, ids: &OwnIds, link: &StdioLink, session: &Session, limit: usize) {
     let mut frames = Frames::new(from, limit);
-    let mut collected = Vec::new();
     loop {
-        let frame = match frames.ready() {
-            Some(frame) => Some(frame),
-            None => {
-                if !collected.is_empty() {
-                    session.client.send(std::mem::take(&mut collected).into()).await;
-                }
-                // A server whose output cannot be read has ended, as far as can be seen from here.
-                frames.next().await.ok().flatten()
-            }
-        };
-        match frame {
+        // A server whose output cannot be read has ended, as far as can be seen from here.
+        match frames.next_lines().await.ok().flatten() {
             None => return link.end("the server ended before it answered"),
             Some(Frame::TooLong { head, tail }) => too_long(&head, &tail, ids, link, session).await,
-            Some(Frame::Line(line)) => match ids.answered_by(&line) {
-                Addressee::Us(id) => link.answer(&id, Ok(line)),
-                Addressee::Unreadable(id) => {
-                    link.answer(&id, Err("the server's answer cannot be read".into()))
+            Some(Frame::Line(lines)) => {
+                let count = memchr::memchr_iter(b'\n', &lines).count();
+                session.guard.alert().came(Side::Server, u32::try_from(count).unwrap_or(u32::MAX));
+                // Most of what a server says is nothing to us, and passes in one piece.
+                if !ids.are_in(&lines) && !listing::may_concern(&lines) {
+                    session.client.send(lines).await;
+                    continue;
                 }
-                Addressee::Client => {
-                    session.on_server(&line);
-                    if line.len() >= COLLECT {
-                        session.client.send(std::mem::take(&mut collected).into()).await;
-                        session.client.send(line).await;
-                    } else {
-                        collected.extend_from_slice(&line);
-                    }
+                for piece in for_the_client(&lines, ids, link, session) {
+                    session.client.send(piece).await;
                 }
-            },
+            }
         }
     }
+}
+
+/// What of a server's lines is for the client, in as few pieces as there are. Answers to calls of ours go to whoever made
+/// them.
+fn for_the_client(lines: &Bytes, ids: &OwnIds, link: &StdioLink, session: &Session) -> Vec<Bytes> {
+    let mut pieces = Vec::new();
+    let (mut piece, mut from) = (0, 0);
+    let ends = memchr::memchr_iter(b'\n', lines).map(|at| at + 1);
+    // The last line may lack its end.
+    let ends = ends.chain((lines.last() != Some(&b'\n')).then_some(lines.len()));
+    for end in ends {
+        let begin = std::mem::replace(&mut from, end);
+        match ids.answered_by(&lines[begin..end]) {
+            Addressee::Client => {
+                session.on_server(&lines[begin..end]);
+                continue;
+            }
+            Addressee::Us(id) => link.answer(&id, Ok(lines.slice(begin..end))),
+            Addressee::Unreadable(id) => link.answer(&id, Err("the server's answer cannot be read".into())),
+        }
+        pieces.push(lines.slice(piece..begin));
+        piece = end;
+    }
+    pieces.push(lines.slice(piece..));
+    pieces.retain(|piece| !piece.is_empty());
+    pieces
 }
 
 async fn too_long(head: &[u8], tail: &[u8], ids: &OwnIds, link: &StdioLink, session: &Session) {

@@ -18,6 +18,8 @@ pub struct Tool {
     pub name: String,
     /// Its `readOnlyHint`, where it has one.
     pub read_only: Option<bool>,
+    /// Whether its name is that of a tool that reads.
+    pub is_named_like_a_read: bool,
     /// Whether it has an argument `idempotency_key` of its own.
     pub has_own_key: bool,
     /// Whether it has an argument `dry_run` of its own.
@@ -44,6 +46,7 @@ impl Tool {
         };
         let dry_run = properties.object(DRY_RUN_ARGUMENT);
         Some(Self {
+            is_named_like_a_read: is_named_like_a_read(&name),
             name,
             read_only,
             has_own_key: properties.has(KEY_ARGUMENT),
@@ -91,13 +94,16 @@ impl Why {
 
 /// Whether a tool reads or writes, and why: the policy file first, then the server's own hint, then the name. A tool that
 /// the server has not listed to us writes, whatever its name says.
-pub fn kind_of(name: &str, stated: Option<Kind>, listed: Option<&Tool>) -> (Kind, Why) {
-    match (stated, listed.map(|tool| tool.read_only)) {
-        (Some(kind), _) => (kind, Why::Policy),
-        (None, Some(Some(true))) => (Kind::Read, Why::Annotation),
-        (None, Some(Some(false))) => (Kind::Write, Why::Annotation),
-        (None, Some(None)) if is_named_like_a_read(name) => (Kind::Read, Why::Name),
-        (None, Some(None) | None) => (Kind::Write, Why::Default),
+pub fn kind_of(stated: Option<Kind>, listed: Option<&Tool>) -> (Kind, Why) {
+    if let Some(kind) = stated {
+        return (kind, Why::Policy);
+    }
+    let Some(tool) = listed else { return (Kind::Write, Why::Default) };
+    match tool.read_only {
+        Some(true) => (Kind::Read, Why::Annotation),
+        Some(false) => (Kind::Write, Why::Annotation),
+        None if tool.is_named_like_a_read => (Kind::Read, Why::Name),
+        None => (Kind::Write, Why::Default),
     }
 }
 
@@ -130,7 +136,7 @@ const DRY_RUN_PROPERTY: &str = r#"{"type":"boolean","description":"Optional. If 
 pub fn rewrite(entry: &str, policy: impl FnOnce(&str) -> ToolPolicy) -> Option<String> {
     let tool = Tool::read(entry)?;
     let policy = policy(&tool.name);
-    let (kind, _) = kind_of(&tool.name, policy.stated_kind, Some(&tool));
+    let (kind, _) = kind_of(policy.stated_kind, Some(&tool));
     if kind == Kind::Read {
         return None;
     }
@@ -178,8 +184,10 @@ mod tests {
     use oncely_core::Kind;
 
     fn kind(name: &str, stated: Option<Kind>, read_only: Option<bool>) -> (Kind, Why) {
-        let tool = Tool { name: name.into(), read_only, ..Tool::default() };
-        kind_of(name, stated, Some(&tool))
+        let hint =
+            read_only.map_or(String::new(), |hint| format!(r#","annotations":{{"readOnlyHint":{hint}}}"#));
+        let tool = Tool::read(&format!(r#"{{"name":"{name}"{hint}}}"#)).unwrap();
+        kind_of(stated, Some(&tool))
     }
 
     #[test]
@@ -189,8 +197,8 @@ mod tests {
         assert_eq!(kind("get_x", None, Some(false)), (Kind::Write, Why::Annotation));
         assert_eq!(kind("get_x", None, None), (Kind::Read, Why::Name));
         assert_eq!(kind("charge", None, None), (Kind::Write, Why::Default));
-        assert_eq!(kind_of("get_x", None, None), (Kind::Write, Why::Default), "never listed");
-        assert_eq!(kind_of("get_x", Some(Kind::Read), None), (Kind::Read, Why::Policy));
+        assert_eq!(kind_of(None, None), (Kind::Write, Why::Default), "never listed");
+        assert_eq!(kind_of(Some(Kind::Read), None), (Kind::Read, Why::Policy));
     }
 
     #[test]

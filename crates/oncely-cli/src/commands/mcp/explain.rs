@@ -109,7 +109,7 @@ impl ToolView {
     fn of(guard: &Guard, tool: &Tool) -> Self {
         let rules = guard.rules(&tool.name);
         let declared = &rules.declared;
-        let (kind, why) = kind_of(&tool.name, declared.stated_kind, Some(tool));
+        let (kind, why) = kind_of(declared.stated_kind, Some(tool));
         let writes = kind == Kind::Write;
         let policy = &declared.policy;
         let fields: Vec<String> = policy.key.iter().map(ToString::to_string).collect();

@@ -94,8 +94,8 @@ impl CallLink {
         let body = Bytes::copy_from_slice(crate::mcp::frames::content(&line));
         let response = match self.view.target.send(Method::POST, headers.clone(), body).await {
             Ok(response) => response,
-            Err(NoReply::NotSent(why)) => return Reply::NotSent(why),
-            Err(NoReply::Lost(why)) => return Reply::Lost(why),
+            Err(NoReply::NotSent(why)) => return Reply::NotSent(why.into()),
+            Err(NoReply::Lost(why)) => return Reply::Lost(why.into()),
         };
         if !response.status().is_success() {
             return self.refused(response, raw_id).await;
@@ -128,13 +128,13 @@ impl CallLink {
         parts.headers = end_to_end(&parts.headers);
         let unseen = refuses_unseen(parts.status);
         let limited = http_body_util::Limited::new(incoming, self.limit);
-        let Ok(collected) = limited.collect().await else { return Reply::Lost(why) };
+        let Ok(collected) = limited.collect().await else { return Reply::Lost(why.into()) };
         let bytes = collected.to_bytes();
         *self.kept_refusal() = Some(Response::from_parts(parts, self.under_its_id(bytes.clone())));
         if is_answer(&bytes, Some(raw_id)) {
             return Reply::Answered(bytes);
         }
-        if unseen { Reply::NotSent(why) } else { Reply::Lost(why) }
+        if unseen { Reply::NotSent(why.into()) } else { Reply::Lost(why.into()) }
     }
 }
 

@@ -11,7 +11,7 @@ use super::messages::Messages;
 use super::target::Target;
 use crate::mcp::ids;
 use crate::mcp::json::Members;
-use crate::mcp::link::Client;
+use crate::mcp::link::{Client, NoAnswer};
 
 pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(super) const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -36,9 +36,9 @@ pub(super) enum Ended {
     /// The server took it and has nothing to answer.
     Accepted,
     /// The server refused it before it looked at it.
-    Refused(String, Option<Bytes>),
-    NotSent(String),
-    Lost(String),
+    Refused(NoAnswer, Option<Bytes>),
+    NotSent(NoAnswer),
+    Lost(NoAnswer),
 }
 
 /// A server, and how it is spoken to.
@@ -64,17 +64,13 @@ impl Exchange<'_> {
                     Ok(Some(line)) => match said(&line, id) {
                         Said::Answer => return Ended::Answered(line),
                         Said::Message => self.client.send(line).await,
-                        Said::Nothing => odd = Some(quoted(&line)),
+                        Said::Nothing => odd = quoted(&line),
                     },
-                    Ok(None) => {
-                        let ended = "the reply ended without an answer";
-                        break odd
-                            .as_ref()
-                            .map_or_else(|| ended.to_owned(), |odd| format!("{ended}; it says: {odd}"));
-                    }
+                    Ok(None) => break "the reply ended without an answer".to_owned(),
                     Err(why) => break why,
                 }
             };
+            let broke = NoAnswer { why: broke, said: odd.clone() };
             let pause = pause_of(messages.retry_ms);
             failures = if messages.last_event_id.is_some() { 0 } else { failures + 1 };
             last_event = messages.last_event_id.take().or(last_event);
@@ -161,9 +157,10 @@ pub(super) fn is_answer(line: &[u8], id: Option<&str>) -> bool {
     said(line, id) == Said::Answer
 }
 
-/// The beginning of what a server said, for people.
-pub(super) fn quoted(body: &[u8]) -> String {
-    String::from_utf8_lossy(&body[..body.len().min(QUOTE)]).trim().to_owned()
+/// The beginning of what a server said, for people; `None` if it is blank.
+pub(super) fn quoted(body: &[u8]) -> Option<String> {
+    let said = String::from_utf8_lossy(&body[..body.len().min(QUOTE)]).trim().to_owned();
+    (!said.is_empty()).then_some(said)
 }
 
 #[cfg(test)]

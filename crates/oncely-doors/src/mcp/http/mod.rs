@@ -25,4 +25,4 @@ pub mod target;
 pub mod upstream;
 mod views;
 
-pub use views::VIEWS_MAX;
+pub use views::{VIEWS_MAX, VIEWS_PER_CALLER_MAX};

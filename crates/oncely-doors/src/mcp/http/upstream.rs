@@ -15,7 +15,7 @@ use super::headers::{PARAM_PREFIX, as_text, encode};
 use super::messages::Messages;
 use super::target::{NoReply, Target};
 use crate::mcp::json::Members;
-use crate::mcp::link::{Boxed, Client, Link, Reply};
+use crate::mcp::link::{Boxed, Client, Link, NoAnswer, Reply};
 use crate::mcp::message;
 use crate::mcp::session::Session;
 
@@ -142,8 +142,8 @@ impl HttpLink {
         let body = Bytes::copy_from_slice(crate::mcp::frames::content(&line));
         let response = match self.target.send(Method::POST, about.headers, body).await {
             Ok(response) => response,
-            Err(NoReply::NotSent(why)) => return Ended::NotSent(why),
-            Err(NoReply::Lost(why)) => return Ended::Lost(why),
+            Err(NoReply::NotSent(why)) => return Ended::NotSent(why.into()),
+            Err(NoReply::Lost(why)) => return Ended::Lost(why.into()),
         };
         if about.method == "initialize" && response.status().is_success() {
             self.state().session_id = response.headers().get(SESSION).cloned();
@@ -172,8 +172,10 @@ impl HttpLink {
     async fn refused(&self, response: Response<Incoming>, id: Option<&str>) -> Ended {
         let status = response.status();
         let body = Messages::of(response, self.limit).next().await.ok().flatten();
-        let quoted = body.as_deref().map(quoted).unwrap_or_default();
-        let why = format!("{} answered {status}: {quoted}", self.target.host());
+        let why = NoAnswer {
+            why: format!("{} answered {status}", self.target.host()),
+            said: body.as_deref().and_then(quoted),
+        };
         if let Some(answer) = body.as_ref().filter(|body| is_answer(body, id)) {
             return Ended::Answered(answer.clone());
         }
@@ -203,7 +205,7 @@ impl HttpLink {
             (Ended::Refused(_, Some(answer)), _) => answer,
             (Ended::Accepted, _) | (_, None) => return,
             (Ended::Refused(why, None) | Ended::NotSent(why) | Ended::Lost(why), Some(id)) => {
-                message::error(&id, -32603, &why).into()
+                message::error(&id, -32603, &why.to_string()).into()
             }
         };
         self.send(answer).await;

@@ -3,6 +3,7 @@
 //! but is no part of who the caller is: it may carry a key that is renewed, and a call in doubt must not run again then.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper::StatusCode;
@@ -13,8 +14,10 @@ use super::front::Tenant;
 use super::target::Target;
 use crate::mcp::guard::Guard;
 
-/// Most callers whose view is remembered; of those who come back after that the server is asked again.
+/// Most views that are remembered; of one that comes back after that the server is asked again.
 pub const VIEWS_MAX: usize = 256;
+/// Most of them for one caller: whoever asks with ever other queries makes the server list its tools to nobody else anew.
+pub const VIEWS_PER_CALLER_MAX: usize = 16;
 
 /// The server as one caller sees it.
 pub(super) struct View {
@@ -32,7 +35,7 @@ pub(super) struct Views {
     /// As a caller sees it who says nothing of itself.
     pub(super) plain: Arc<View>,
     tenant: Tenant,
-    others: Mutex<HashMap<SeenBy, Arc<View>>>,
+    others: Mutex<Remembered<SeenBy, Arc<View>>>,
 }
 
 impl Views {
@@ -54,11 +57,10 @@ impl Views {
             return Ok(there.clone());
         }
         let view = Arc::new(self.make(principal, query)?);
-        if others.len() >= VIEWS_MAX {
-            // Those who are under way keep theirs.
-            others.clear();
-        }
-        others.insert(seen_by, view.clone());
+        // Those who are under way keep theirs.
+        others.make_room(VIEWS_PER_CALLER_MAX, |(caller, _)| *caller == seen_by.0);
+        others.make_room(VIEWS_MAX, |_| true);
+        others.put(seen_by, view.clone());
         Ok(view)
     }
 
@@ -73,5 +75,83 @@ impl Views {
         let guard = guard
             .map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no random numbers; nothing ran"))?;
         Ok(View { guard: Arc::new(guard), target, principal })
+    }
+}
+
+/// What was used lately.
+struct Remembered<K, V> {
+    /// Each with when it was last used, by a count of uses.
+    there: HashMap<K, (u64, V)>,
+    uses: u64,
+}
+
+impl<K, V> Default for Remembered<K, V> {
+    fn default() -> Self {
+        Self { there: HashMap::new(), uses: 0 }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V> Remembered<K, V> {
+    fn get(&mut self, key: &K) -> Option<&V> {
+        let (used, value) = self.there.get_mut(key)?;
+        self.uses += 1;
+        *used = self.uses;
+        Some(value)
+    }
+
+    fn put(&mut self, key: K, value: V) {
+        self.uses += 1;
+        self.there.insert(key, (self.uses, value));
+    }
+
+    /// Forgets what was not used for the longest time of those that count, so that there are fewer than `most` of them.
+    fn make_room(&mut self, most: usize, counts: impl Fn(&K) -> bool) {
+        let mut counted: Vec<(u64, K)> = self
+            .there
+            .iter()
+            .filter(|(key, _)| counts(key))
+            .map(|(key, (used, _))| (*used, key.clone()))
+            .collect();
+        counted.sort_unstable_by_key(|(used, _)| *used);
+        let too_many = (counted.len() + 1).saturating_sub(most);
+        for (_, key) in counted.into_iter().take(too_many) {
+            self.there.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Remembered;
+
+    #[test]
+    fn one_who_asks_for_ever_more_makes_nobody_else_forgotten() {
+        let mut views: Remembered<(&str, u32), u32> = Remembered::default();
+        views.put(("quiet", 0), 7);
+        for number in 0..100 {
+            views.make_room(4, |(caller, _)| *caller == "greedy");
+            views.put(("greedy", number), number);
+            // What is used is kept.
+            assert_eq!(views.get(&("greedy", 0)), Some(&0), "{number}");
+        }
+        assert_eq!(views.get(&("quiet", 0)), Some(&7));
+        assert_eq!(views.there.len(), 5);
+        assert_eq!(views.get(&("greedy", 99)), Some(&99));
+        assert_eq!(views.get(&("greedy", 50)), None);
+    }
+
+    #[test]
+    fn of_all_together_that_goes_first_which_was_used_least_lately() {
+        let mut views: Remembered<u32, u32> = Remembered::default();
+        for number in 0..4 {
+            views.make_room(4, |_| true);
+            views.put(number, number);
+        }
+        assert_eq!(views.get(&0), Some(&0));
+        views.make_room(4, |_| true);
+        views.put(4, 4);
+        assert_eq!(views.get(&0), Some(&0));
+        assert_eq!(views.get(&1), None);
+        assert_eq!(views.there.len(), 4);
     }
 }
