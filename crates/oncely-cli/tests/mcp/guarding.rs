@@ -306,7 +306,9 @@ fn a_duplicate_that_has_waited_long_enough_is_told_to_call_again_with_the_same_k
     let refused = client.call("pay", arguments.clone());
     let envelope = &refused["_meta"]["dev.oncely/envelope"];
     assert_eq!((code(&refused), &refused["isError"]), ("IN_PROGRESS", &json!(true)));
-    assert_eq!(envelope["error"]["retryable"], true, "{envelope}");
+    // What runs may happen yet, so this is no failure that a program may simply repeat.
+    assert_eq!(envelope["error"]["retryable"], false, "{envelope}");
+    assert!(envelope["error"]["retry_after_ms"].is_u64(), "{envelope}");
     let told = text(&refused, 0);
     assert!(told.contains("Nothing ran now") && told.contains("do not change the idempotency_key"), "{told}");
     home.raise("go");
