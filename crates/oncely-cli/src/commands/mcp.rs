@@ -22,7 +22,7 @@ use oncely_doors::mcp::http::front::{Doorkeeper, Listening, Reach, Tenant};
 use oncely_doors::mcp::http::target::Target;
 use oncely_doors::mcp::probe::Place;
 use oncely_doors::mcp::serve::{Plan, Server};
-use oncely_doors::mcp::{name, serve, stdio};
+use oncely_doors::mcp::{name, serve, standard};
 
 use crate::args::Global;
 use crate::context::{Context, variable};
@@ -120,7 +120,7 @@ pub async fn run(global: &Global, args: McpArgs, alert: Arc<Alert>) -> Result<Ex
         flush(engine).await;
         return Ok(ExitCode::from(code));
     }
-    let streams = (open(stdio::standard_input())?, open(stdio::standard_output())?);
+    let streams = (open(standard::standard_input())?, open(standard::standard_output())?);
     if let Some(url) = &args.url {
         let target = target(url, &args.header)?;
         let code = serve::stdio_to_url(guard, target, (max_message, args.drain), streams, &mut signals).await;

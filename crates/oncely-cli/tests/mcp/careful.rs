@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::web::{Web, call, front, open, send, server};
-use crate::world::{Home, code, modern_meta, text};
+use crate::web::{Web, call, front, open, send, server, start_server};
+use crate::world::{Home, code, modern_meta, script, text};
 
 fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}/mcp")
@@ -166,6 +166,31 @@ fn what_a_server_says_in_place_of_an_answer_is_told_and_kept_as_results_are() {
             let bytes = std::fs::read(&path).unwrap();
             assert!(!bytes.windows(11).any(|part| part == b"maintenance"), "{}", path.display());
         }
+    }
+}
+
+#[test]
+fn what_refused_a_call_before_the_server_saw_it_is_never_taken_for_its_result() {
+    for (refusal, annotate) in [
+        ("<html>log in</html>", "text"),
+        ("<html>log in</html>", "off"),
+        (r#"{"content":[{"type":"text","text":"log in"}]}"#, "text"),
+        (r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"log in"}}"#, "off"),
+    ] {
+        let home = Home::new();
+        home.write("oncely.toml", &format!("[tool.pay]\nmax_retries = 0\nannotate = \"{annotate}\"\n"));
+        let mut command = home.command("python3");
+        command.arg(script()).arg("--http").env("REFUSAL", refusal);
+        let server = start_server(command);
+        let mut client = home.client_of(&["mcp", "--url", &url(server.port)], &[]);
+        client.initialize();
+        for call in ["it is refused", "its retries are spent"] {
+            let told = client.call("pay", json!({ "amount": 1 }));
+            assert_eq!(told["isError"], true, "{call}: {told}");
+            assert!(text(&told, 0).contains("log in"), "{call}: {told}");
+        }
+        drop(client);
+        assert!(home.effects().is_empty());
     }
 }
 

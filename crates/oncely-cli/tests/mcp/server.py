@@ -106,6 +106,8 @@ def call(params, send, modern):
         raise Rpc(arguments.get("code", -32603), arguments.get("text", "internal"))
     if name == "die":
         effect("die")
+        if "saying" in arguments:
+            os.write(1, arguments["saying"].encode())
         os._exit(7)
     if name == "structured":
         effect("structured")

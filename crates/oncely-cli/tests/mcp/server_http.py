@@ -63,6 +63,9 @@ def main(answer, seen):
             if os.path.exists(os.path.join(os.environ.get("FLAGS", ""), "html")):
                 return self.reply(200, b"<html>\nmaintenance\n</html>", "text/html")
             message = json.loads(body)
+            refusal = os.environ.get("REFUSAL")
+            if refusal and message.get("method") == "tools/call":
+                return self.reply(403, refusal.encode(), "application/json")
             modern = "io.modelcontextprotocol/protocolVersion" in ((message.get("params") or {}).get("_meta") or {})
             if modern and self.headers.get("Mcp-Method") != message["method"]:
                 error = {"jsonrpc": "2.0", "id": message.get("id"), "error": {"code": -32001, "message": "HeaderMismatch"}}

@@ -101,3 +101,14 @@ fn a_carriage_return_within_a_message_begins_no_other_message() {
     drop(client);
     assert!(home.effects().is_empty());
 }
+
+#[test]
+fn a_server_that_dies_in_the_middle_of_a_line_does_not_spoil_what_the_client_is_told() {
+    let home = Home::new();
+    let mut client = home.ready();
+    client.begin("tools/call", json!({ "name": "die", "arguments": { "saying": "{\"half\":" } }));
+    assert_eq!(client.line(), "{\"half\":");
+    assert_eq!(code(&client.receive()["result"]), "OUTCOME_UNKNOWN");
+    drop(client);
+    assert_eq!(home.effects(), ["die"]);
+}

@@ -32,6 +32,13 @@ const SUCCEEDED_BEFORE: [&str; 4] = [
     "server-input-required-result-validate-input sep-2322-validate-input-responses ValidateInputResponses",
 ];
 
+/// For the same reason: the Rust SDK writes questions that do not follow the protocol's schema, and a result that is
+/// replayed in place of one does.
+const REPLAYED_FOR_A_QUESTION: [&str; 2] = [
+    "server-input-required-result-ignore-extra-params wire-schema-valid WireSchemaValid",
+    "server-input-required-result-validate-input wire-schema-valid WireSchemaValid",
+];
+
 /// What the server is made with.
 #[derive(Debug, Clone, Copy)]
 enum Sdk {
@@ -130,11 +137,17 @@ fn every_check_ends_alike_for_reads_of_the_rust_sdk_in_version_2026_07_28() {
 }
 
 #[test]
-fn every_check_ends_alike_for_writes_of_the_rust_sdk_in_version_2025_11_25() {
-    compare(Sdk::Rust, "2025-11-25", "writes", 40, &[]);
+fn every_check_but_those_of_resuming_ends_alike_for_writes_of_the_rust_sdk_in_version_2025_11_25() {
+    compare(Sdk::Rust, "2025-11-25", "writes", 40, &ANSWERED_ON_ONE_STREAM);
 }
 
 #[test]
-fn every_check_ends_alike_for_writes_of_the_rust_sdk_in_version_2026_07_28() {
-    compare(Sdk::Rust, "2026-07-28", "writes", 40, &[]);
+fn every_check_but_those_of_asking_again_ends_alike_for_writes_of_the_rust_sdk_in_version_2026_07_28() {
+    compare(
+        Sdk::Rust,
+        "2026-07-28",
+        "writes",
+        40,
+        &[&SUCCEEDED_BEFORE[..], &REPLAYED_FOR_A_QUESTION].concat(),
+    );
 }

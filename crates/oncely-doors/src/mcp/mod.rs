@@ -11,7 +11,7 @@
 //! - [`guard`]: makes a call of the engine out of it, and [`reply`] a tool result out of the answer. `sending`: the call
 //!   on its way.
 //! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server.
-//! - [`stdio`], [`serve`]: a server that we start and a client that started us. [`probe`]: asks a check command.
+//! - [`stdio`], [`standard`], [`serve`]: a server that we start and a client that started us. [`probe`]: asks a check command.
 //! - [`alert`]: staying awake where messages come thick and fast.
 //! - [`explain`]: asks a server for its tools on behalf of a person.
 //! - [`http`]: servers at an address, and clients that connect. [`name`]: what a server is called.
@@ -39,5 +39,6 @@ pub mod reply;
 mod sending;
 pub mod serve;
 pub mod session;
+pub mod standard;
 pub mod stdio;
 pub mod tools;

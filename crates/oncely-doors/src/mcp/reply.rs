@@ -1,5 +1,7 @@
 //! Answers as tool results: what happened, whether anything ran, and what to do next, in words for a model.
 
+use std::borrow::Cow;
+
 use oncely::policy_file::Annotate;
 use oncely::{Answer, Execution, Forecast, Outcome, Replay, Unrecorded};
 use oncely_core::{KeyOrigin, Record, State};
@@ -11,6 +13,8 @@ use crate::tell;
 
 /// Where the envelope of an answer is put under `_meta`.
 pub const ENVELOPE: &str = "dev.oncely/envelope";
+/// What a server said in place of an answer is kept under this name.
+const SAID: &str = "dev.oncely/said";
 /// Where a replay says under `_meta` that it is one.
 pub const REPLAYED: &str = "dev.oncely/replayed";
 
@@ -110,11 +114,21 @@ fn words(answer: &Answer) -> String {
     }
 }
 
-/// A message of ours, with what the server said in place of an answer: a page, most likely. What is an answer is told as
-/// one.
+/// What a server said in place of an answer, in the form in which it is kept: nobody can take it for a result.
+pub(super) fn kept_as_said(said: &str) -> Vec<u8> {
+    format!(r#"{{"{SAID}":{}}}"#, json::quote(said)).into_bytes()
+}
+
+/// What a server said in place of an answer, if that is what was kept.
+fn said_in(kept: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(kept).ok()?;
+    Members::parse(text).ok()?.text(SAID).map(Cow::into_owned)
+}
+
+/// A message of ours, with what the server said in place of an answer: a page, most likely.
 fn with_page(message: &str, kept: Option<&[u8]>) -> String {
-    match kept.map(String::from_utf8_lossy).filter(|kept| Members::parse(kept).is_err()) {
-        Some(page) => format!("{message}; it says: {page}"),
+    match kept.and_then(said_in) {
+        Some(said) => format!("{message}; it says: {said}"),
         None => message.to_owned(),
     }
 }
@@ -219,6 +233,10 @@ fn spent(form: Form, replay: &Replay, answer: &Answer) -> String {
         _ => None,
     };
     match stored {
+        // No result of the tool: it never got the call.
+        Some(raw) if said_in(&raw).is_some() => {
+            own(form, Mark::Error, &with_page(&text, Some(&raw)), &envelope)
+        }
         Some(raw) => {
             let raw = String::from_utf8_lossy(&raw);
             annotated(form, &as_result(&raw), &text, ENVELOPE, json::raw(&envelope))

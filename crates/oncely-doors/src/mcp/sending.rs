@@ -14,6 +14,7 @@ use super::flight::Flight;
 use super::guard::Rules;
 use super::link::{Link, NoAnswer, Reply};
 use super::message::Response;
+use super::reply::kept_as_said;
 
 /// How long a server may take to answer a call after its cancellation was passed on.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
@@ -95,14 +96,14 @@ impl Judge {
                 let message = format!("the call did not reach the server: {why}; nothing ran");
                 let failure = Failure::new("NOT_SENT", message);
                 return Outcome::Rejected(match said {
-                    Some(said) => failure.with_detail(said.as_bytes()),
+                    Some(said) => failure.with_detail(kept_as_said(&said)),
                     None => failure,
                 });
             }
             Reply::Lost(NoAnswer { why, said }) => {
                 let doubt = Doubt::new(DoubtCause::Reported, why);
                 return Outcome::Unknown(match said {
-                    Some(said) => doubt.with_evidence(said.as_bytes()),
+                    Some(said) => doubt.with_evidence(kept_as_said(&said)),
                     None => doubt,
                 });
             }

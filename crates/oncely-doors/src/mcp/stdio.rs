@@ -2,11 +2,9 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use rustix::fs::FileType;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::oneshot;
 
@@ -36,6 +34,8 @@ struct Writing {
     /// The message that is being written, and how far it has come.
     message: Bytes,
     written: usize,
+    /// Whether the last one lacked its end of line: a server that died in the middle of it, say.
+    within_line: bool,
 }
 
 /// How much of a message was written.
@@ -49,7 +49,14 @@ enum Written {
 impl Outlet {
     /// Writes to this.
     pub fn new(to: Output) -> Self {
-        Self { to: tokio::sync::Mutex::new(Writing { to: Some(to), message: Bytes::new(), written: 0 }) }
+        Self {
+            to: tokio::sync::Mutex::new(Writing {
+                to: Some(to),
+                message: Bytes::new(),
+                written: 0,
+                within_line: false,
+            }),
+        }
     }
 
     /// No more: the reader sees the end.
@@ -64,6 +71,10 @@ impl Outlet {
             writing.to = None;
             return Written::TooLittle(error);
         }
+        // What comes after half a line must not be glued to it.
+        let begun =
+            std::mem::replace(&mut writing.within_line, message.last().is_some_and(|byte| *byte != b'\n'));
+        let message = if begun { [b"\n", &message[..]].concat().into() } else { message };
         (writing.message, writing.written) = (message, 0);
         match writing.finish().await {
             Ok(()) => Written::All,
@@ -262,17 +273,18 @@ pub async fn pump_server(from: Input, ids: &OwnIds, link: &StdioLink, session: &
                     session.client.send(lines).await;
                     continue;
                 }
-                for piece in for_the_client(&lines, ids, link, session) {
-                    session.client.send(piece).await;
+                let rest = for_the_client(&lines, ids, link, session);
+                if !rest.is_empty() {
+                    session.client.send(rest).await;
                 }
             }
         }
     }
 }
 
-/// What of a server's lines is for the client, in as few pieces as there are. Answers to calls of ours go to whoever made
-/// them.
-fn for_the_client(lines: &Bytes, ids: &OwnIds, link: &StdioLink, session: &Session) -> Vec<Bytes> {
+/// What of a server's lines is for the client, in one piece: nobody who is answered here gets in between. Answers to calls
+/// of ours go to whoever made them, and first: the end of a write does not wait for a client that does not read.
+fn for_the_client(lines: &Bytes, ids: &OwnIds, link: &StdioLink, session: &Session) -> Bytes {
     let mut pieces = Vec::new();
     let (mut piece, mut from) = (0, 0);
     let ends = memchr::memchr_iter(b'\n', lines).map(|at| at + 1);
@@ -293,7 +305,7 @@ fn for_the_client(lines: &Bytes, ids: &OwnIds, link: &StdioLink, session: &Sessi
     }
     pieces.push(lines.slice(piece..));
     pieces.retain(|piece| !piece.is_empty());
-    pieces
+    if pieces.len() > 1 { pieces.concat().into() } else { pieces.pop().unwrap_or_default() }
 }
 
 async fn too_long(head: &[u8], tail: &[u8], ids: &OwnIds, link: &StdioLink, session: &Session) {
@@ -309,41 +321,6 @@ async fn too_long(head: &[u8], tail: &[u8], ids: &OwnIds, link: &StdioLink, sess
         (None, Some(id)) => session.client.send(message::error(&id, INTERNAL_ERROR, why).into()).await,
         (None, None) => {}
     }
-}
-
-/// Our standard input, without a thread in between where that is possible.
-pub fn standard_input() -> io::Result<Input> {
-    let fd = std::io::stdin().as_fd().try_clone_to_owned()?;
-    Ok(match plain_pipe(&fd)? {
-        Some(FileType::Fifo) => Box::new(tokio::net::unix::pipe::Receiver::from_owned_fd(fd)?),
-        Some(FileType::Socket) => Box::new(stream(fd)?),
-        _ => Box::new(tokio::io::stdin()),
-    })
-}
-
-/// Our standard output, without a thread in between where that is possible.
-pub fn standard_output() -> io::Result<Output> {
-    let fd = std::io::stdout().as_fd().try_clone_to_owned()?;
-    Ok(match plain_pipe(&fd)? {
-        Some(FileType::Fifo) => Box::new(tokio::net::unix::pipe::Sender::from_owned_fd(fd)?),
-        Some(FileType::Socket) => Box::new(stream(fd)?),
-        _ => Box::new(tokio::io::stdout()),
-    })
-}
-
-fn stream(fd: OwnedFd) -> io::Result<tokio::net::UnixStream> {
-    let stream = std::os::unix::net::UnixStream::from(fd);
-    stream.set_nonblocking(true)?;
-    tokio::net::UnixStream::from_std(stream)
-}
-
-/// What a stream is, if it may be switched to not blocking: the switch is seen by everybody who shares it, and standard
-/// error is shared with the server.
-fn plain_pipe(fd: &OwnedFd) -> io::Result<Option<FileType>> {
-    let this = rustix::fs::fstat(fd)?;
-    let shared = rustix::fs::fstat(std::io::stderr().as_fd())
-        .is_ok_and(|other| (other.st_dev, other.st_ino) == (this.st_dev, this.st_ino));
-    Ok((!shared).then(|| FileType::from_raw_mode(this.st_mode)))
 }
 
 #[cfg(test)]

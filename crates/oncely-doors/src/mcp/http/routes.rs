@@ -174,6 +174,8 @@ impl Routes {
         if self.audience == Audience::Many {
             return;
         }
+        // It may wait for a client that reads slowly, and must not keep all that was read together with it.
+        let line = Bytes::copy_from_slice(&line);
         let listener = self.listener();
         if let Some(sink) = listener.as_ref().filter(|sink| sink.is_open()) {
             return sink.put(line);

@@ -57,8 +57,10 @@ impl Views {
             return Ok(there.clone());
         }
         let view = Arc::new(self.make(principal, query)?);
-        // Those who are under way keep theirs.
-        others.make_room(VIEWS_PER_CALLER_MAX, |(caller, _)| *caller == seen_by.0);
+        // Those who are under way keep theirs. Callers who are not told apart are many, not one.
+        if seen_by.0.is_some() {
+            others.make_room(VIEWS_PER_CALLER_MAX, |(caller, _)| *caller == seen_by.0);
+        }
         others.make_room(VIEWS_MAX, |_| true);
         others.put(seen_by, view.clone());
         Ok(view)
@@ -106,16 +108,13 @@ impl<K: Clone + Eq + Hash, V> Remembered<K, V> {
 
     /// Forgets what was not used for the longest time of those that count, so that there are fewer than `most` of them.
     fn make_room(&mut self, most: usize, counts: impl Fn(&K) -> bool) {
-        let mut counted: Vec<(u64, K)> = self
-            .there
-            .iter()
-            .filter(|(key, _)| counts(key))
-            .map(|(key, (used, _))| (*used, key.clone()))
-            .collect();
-        counted.sort_unstable_by_key(|(used, _)| *used);
-        let too_many = (counted.len() + 1).saturating_sub(most);
-        for (_, key) in counted.into_iter().take(too_many) {
-            self.there.remove(&key);
+        while self.there.keys().filter(|key| counts(key)).count() >= most {
+            let counted = self.there.iter().filter(|(key, _)| counts(key));
+            let oldest = counted.min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
+            match oldest {
+                Some(key) => drop(self.there.remove(&key)),
+                None => return,
+            }
         }
     }
 }
