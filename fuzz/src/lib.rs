@@ -1,3 +1,4 @@
 //! What must hold for any bytes, for the fuzzer and for the seeded random test.
 
+pub mod head;
 pub mod properties;
