@@ -119,3 +119,36 @@ fn secrets_of_requests_do_not_reach_the_ledger() {
         assert!(!bytes.windows(14).any(|window| window == b"session=secret"), "nor a cookie of the answer");
     }
 }
+
+#[test]
+fn nothing_of_a_key_a_body_or_a_credential_is_said_on_the_way() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let config = format!(
+        "[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/gone\"\nupstream = \"http://127.0.0.1:1\"\n[[route]]\n\
+         match = \"/**\"\nupstream = \"{}\"\nmax_body = \"1KiB\"\n",
+        upstream.url()
+    );
+    let file = gateway::write_config(home.path(), &config);
+    let mut command = gateway::command(home.path(), &file);
+    command.stderr(Stdio::piped());
+    let mut gateway = Gateway::of(command);
+    let long = "very-secret-".repeat(100);
+    for (path, key, act, body, status) in [
+        ("/orders", "very-secret-1", "", "{\"card\":\"very-secret-card\"}", 201),
+        ("/orders", "very-secret-1", "", "{\"card\":\"very-secret-other\"}", 409),
+        ("/orders", "very-secret-2", "reset", "{\"card\":\"very-secret-card\"}", 502),
+        ("/orders", "very-secret-3", "", long.as_str(), 413),
+        ("/orders", long.as_str(), "", "{}", 400),
+        ("/gone", "very-secret-4", "", "{\"card\":\"very-secret-card\"}", 502),
+        ("/../very-secret-path", "very-secret-5", "", "{}", 400),
+    ] {
+        let headers =
+            [("idempotency-key", key), ("x-act", act), ("authorization", "Bearer very-secret-token")];
+        assert_eq!(gateway.send(&client::post(path, &headers, body)).status, status, "{path} {act}");
+    }
+    let mut stderr = gateway.child.stderr.take().unwrap();
+    drop(gateway);
+    let mut said = String::new();
+    stderr.read_to_string(&mut said).unwrap();
+    assert!(!said.contains("very-secret"), "{said}");
+}
