@@ -232,6 +232,7 @@ fn the_page_of_limits_names_the_numbers_in_force() {
         ("guarded HTTP requests on one key, by default", limits::HTTP_CALLS_PER_KEY_MAX, "requests"),
         ("bodies of guarded HTTP requests, together", limits::HTTP_BUFFERED_BYTES_MAX, "bytes"),
         ("HTTP connections, by default", limits::HTTP_CONNECTIONS_MAX, "connections"),
+        ("threads that serve HTTP", oncely_doors::gateway::config::THREADS_MAX, "threads"),
         ("spans that wait for a collector", oncely_doors::telemetry::QUEUE_MAX, "spans"),
         ("body of a request to the admin API", limits::ADMIN_BODY_BYTES_MAX, "bytes"),
         ("connections to the admin API", limits::ADMIN_CONNECTIONS_MAX, "connections"),

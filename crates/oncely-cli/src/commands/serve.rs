@@ -15,7 +15,7 @@ use oncely_doors::gateway::address::{Address, Speech};
 use oncely_doors::gateway::config::{GatewayConfig, RouteConfig};
 use oncely_doors::gateway::pattern::PathPattern;
 use oncely_doors::gateway::serve::{Listening, serve};
-use oncely_doors::gateway::{Gateway, acceptor, connector};
+use oncely_doors::gateway::{AllCounters, Gateway, Lanes, acceptor, connector};
 use oncely_doors::providers::Providers;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -70,20 +70,22 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
     let admin = admin::open(&context, &args.admin, configured).await?;
     let oncely = admin.oncely().clone();
     config.redaction = admin.redaction().clone();
-    let gateway = gateway(&context, &config, &oncely)?;
-    let admin = admin.with_source(gateway.counters().clone());
+    let gateways = gateways(&context, &config, &oncely)?;
+    let counters: AllCounters = gateways.iter().map(Gateway::counters).cloned().collect();
+    let admin = admin.with_source(Arc::new(counters));
     let roots = config.upstream_roots.as_deref().map(|file| beside(&context, file));
     let otlp = telemetry::configured(&context)?
         .map(|config| telemetry::start(config, roots.as_deref(), admin.scrape()))
         .transpose()?;
     let (spans, exporter) = otlp.unzip();
     let admin = spans.iter().fold(admin, |admin, spans| admin.with_source(spans.counts()));
-    let gateway = Arc::new(gateway.traced(spans));
+    let lanes = Lanes::start(gateways.into_iter().map(|gateway| gateway.traced(spans.clone())))
+        .map_err(|e| Failure::internal(format!("the threads could not be started: {e}")))?;
+    drop(spans);
     let listening = Listening {
         tls: tls(&context, &config)?,
         connections_max: config.connections_max,
         drain: config.drain,
-        patience: config.patience,
     };
     let listen = args.listen.or(config.listen).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7300)));
     let listener = TcpListener::bind(listen).await.map_err(|e| {
@@ -104,7 +106,7 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
         }
     });
     let mut told = stop.clone();
-    let open = serve(listener, gateway, listening, async move {
+    let open = serve(listener, &lanes, listening, async move {
         // An error would mean that nobody can ask any more.
         let _ = told.wait_for(|stop| *stop).await;
     })
@@ -149,11 +151,13 @@ fn route_of(context: &Context, args: &ServeArgs, upstream: Address) -> Result<Ro
     Ok(route)
 }
 
-fn gateway(context: &Context, config: &GatewayConfig, oncely: &Oncely) -> Result<Gateway, Failure> {
+/// A gateway for every lane.
+fn gateways(context: &Context, config: &GatewayConfig, oncely: &Oncely) -> Result<Vec<Gateway>, Failure> {
     let needs_tls = config.routes.iter().any(|route| route.upstream.speech == Speech::Tls);
     let roots = config.upstream_roots.as_deref().map(|file| beside(context, file));
     let tls = needs_tls.then(|| connector(roots.as_deref())).transpose().map_err(|e| bad_tls(&e))?;
-    Ok(Gateway::new(config, oncely, &context.namespace, tls.as_ref()))
+    let threads = config.threads.unwrap_or_else(Lanes::wanted);
+    Ok(Gateway::for_lanes(threads, config, oncely, &context.namespace, tls.as_ref()))
 }
 
 fn tls(context: &Context, config: &GatewayConfig) -> Result<Option<tokio_rustls::TlsAcceptor>, Failure> {

@@ -92,7 +92,9 @@ fn a_connection_that_the_service_closes_after_an_answer_never_causes_a_second_ef
 
 #[test]
 fn connections_to_the_service_are_kept_and_reused() {
-    let (_home, upstream, gateway) = bench();
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    // Every thread keeps its own.
+    let gateway = Gateway::start_with(home.path(), &gateway::one_thread(&upstream.url()));
     for number in 0..20 {
         assert_eq!(gateway.order(&format!("k{number}"), "").status, 201);
         assert_eq!(gateway.send(&client::request("GET", "/", &[], "")).status, 200);

@@ -87,6 +87,11 @@ impl Drop for Gateway {
     }
 }
 
+/// The configuration of a gateway with one route, all of whose requests are served by one thread.
+pub(crate) fn one_thread(upstream: &str) -> String {
+    format!("[server]\nadmin = \"off\"\nthreads = 1\n[[route]]\nmatch = \"/**\"\nupstream = \"{upstream}\"\n")
+}
+
 /// The request of one order.
 pub(crate) fn order(key: &str, act: &str) -> String {
     client::post("/orders", &[("idempotency-key", key), ("x-act", act)], &format!("{{\"key\":\"{key}\"}}"))

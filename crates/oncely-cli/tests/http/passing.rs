@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 
 use crate::client::{self, read_answer, read_chunk};
-use crate::gateway::{Gateway, records};
+use crate::gateway::{Gateway, one_thread, records};
 use crate::upstream::Upstream;
 
 fn bench() -> (tempfile::TempDir, Upstream, Gateway) {
@@ -92,10 +92,7 @@ fn http2_is_spoken_on_both_sides_without_tls() {
     );
     let inner = Gateway::start_with(home.path(), &config);
     let outer_home = tempfile::tempdir().unwrap();
-    let config = format!(
-        "[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/**\"\nupstream = \"h2c://{}\"\n",
-        inner.address
-    );
+    let config = one_thread(&format!("h2c://{}", inner.address));
     let outer = Gateway::start_with(outer_home.path(), &config);
     check_chain(&outer, &inner, &upstream);
     assert_eq!(records(home.path()).len(), 1);
@@ -116,7 +113,7 @@ fn tls_is_spoken_on_both_sides() {
     let inner = Gateway::start_with(home.path(), &config);
     let outer_home = tempfile::tempdir().unwrap();
     let config = format!(
-        "[server]\nadmin = \"off\"\nupstream_roots = \"{}\"\n[[route]]\nmatch = \"/**\"\nupstream = \
+        "[server]\nadmin = \"off\"\nthreads = 1\nupstream_roots = \"{}\"\n[[route]]\nmatch = \"/**\"\nupstream = \
          \"https://localhost:{}\"\n",
         home.path().join("cert.pem").display(),
         inner.address.port()
@@ -134,6 +131,53 @@ fn tls_is_spoken_on_both_sides() {
     let config = config.replace("[server]", "[server]\nupstream_roots = \"other.pem\"");
     let wary = Gateway::start_with(wary_home.path(), &config);
     wary.order("w", "").expect_code(502, "upstream_unreachable");
+    assert_eq!(upstream.total(), 1);
+}
+
+#[test]
+fn requests_that_come_at_once_open_one_connection_of_http2() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let config = format!(
+        "[server]\nadmin = \"127.0.0.1:0\"\n[[route]]\nmatch = \"/**\"\nupstream = \"{}\"\n",
+        upstream.url()
+    );
+    let inner = Gateway::start_with(home.path(), &config);
+    let outer_home = tempfile::tempdir().unwrap();
+    let outer = Gateway::start_with(outer_home.path(), &one_thread(&format!("h2c://{}", inner.address)));
+    let mut streams: Vec<_> =
+        (0..50).map(|_| client::open(outer.address, &client::request("GET", "/first", &[], ""))).collect();
+    for stream in &mut streams {
+        assert_eq!(read_answer(stream).unwrap().status, 200);
+    }
+    assert_eq!(inner.connections(), 1);
+}
+
+#[test]
+fn every_thread_serves_and_what_they_count_is_told_together() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let config = format!(
+        "[server]\nadmin = \"127.0.0.1:0\"\nthreads = 3\n[[route]]\nmatch = \"/**\"\nupstream = \"{}\"\n",
+        upstream.url()
+    );
+    let gateway = Gateway::start_with(home.path(), &config);
+    let get = client::request("GET", "/", &[], "");
+    // Three clients that stay: each has a thread, and so a connection to the service.
+    let mut streams: Vec<_> = (0..3).map(|_| client::open(gateway.address, &get)).collect();
+    for stream in &mut streams {
+        assert_eq!(read_answer(stream).unwrap().status, 200);
+    }
+    for stream in &mut streams {
+        stream.write_all(get.as_bytes()).unwrap();
+        assert_eq!(read_answer(stream).unwrap().status, 200);
+    }
+    assert_eq!((upstream.connections(), gateway.connections()), (3, 3));
+    assert_eq!(gateway.metric("oncely_http_connections_open"), 3);
+    assert_eq!(gateway.metric("oncely_http_requests_total{way=\"passed\"}"), 6);
+    // A key is one key on all of them.
+    for stream in &mut streams {
+        stream.write_all(crate::gateway::order("k", "").as_bytes()).unwrap();
+        assert_eq!(read_answer(stream).unwrap().text(), "{\"order\":1}");
+    }
     assert_eq!(upstream.total(), 1);
 }
 

@@ -29,7 +29,7 @@ pub trait MetricsSource: Send + Sync + 'static {
     fn render(&self, out: &mut String);
 }
 
-impl MetricsSource for crate::gateway::Counters {
+impl MetricsSource for crate::gateway::AllCounters {
     fn render(&self, out: &mut String) {
         Self::render(self, out);
     }

@@ -195,7 +195,7 @@ async fn ask(
     doubted: &Doubted,
 ) -> Result<Response<Bytes>, String> {
     let mut parts: Parts = doubted.parts.clone();
-    let peer = parts.extensions.remove::<Peer>();
+    let peer = parts.extensions.remove::<Arc<Peer>>();
     parts.method = Method::GET;
     parts.uri = config.path.fill(doubted.key.as_deref(), &doubted.body)?;
     for name in NOT_ASKED {
@@ -205,7 +205,7 @@ async fn ask(
     parts.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // The path is the service's own already.
     let way = Way { strip_prefix: String::new(), ..way.clone() };
-    forward::prepare(&mut parts, upstream.address(), &way, peer.as_ref(), Wish::Plain);
+    forward::prepare(&mut parts, upstream.address(), &way, peer.as_deref(), Wish::Plain);
     let request = Request::from_parts(parts, Body::whole(Bytes::new()));
     let response = upstream.send(request, Reuse::Allowed).await;
     let (parts, body) = response.map_err(|_| "the service could not be asked".to_owned())?.into_parts();

@@ -6,7 +6,6 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
+use hyper::service::{Service as HttpService, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use oncely::tower::Body;
 use oncely_core::limits::HTTP_HEAD_BYTES_MAX;
@@ -24,9 +24,9 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_rustls::server::TlsStream;
 
 use super::activity::{Activity, Seen, Underway, Watched};
+use super::counters::OpenConnection;
 use super::forward::Peer;
 use super::handle::{Answer, Gateway};
-use super::upgrade::Tunnel;
 use super::upstream::AnswerBody;
 
 /// How long nothing may happen before a connection is put to rest: short enough to save memory, long enough that a busy
@@ -67,10 +67,21 @@ pub struct Patience {
 /// A client and what serves it.
 pub(super) struct Client {
     pub(super) gateway: Arc<Gateway>,
-    pub(super) peer: Peer,
-    pub(super) patience: Patience,
+    pub(super) peer: Arc<Peer>,
     /// Turns true when no more requests are wanted. Whoever holds one is waited for.
     pub(super) stop: watch::Receiver<bool>,
+    /// It is counted for as long as it is here.
+    pub(super) open: OpenConnection,
+}
+
+/// What a client of a connection without TLS begins with.
+pub(super) enum First {
+    /// Nothing that leads anywhere.
+    Nothing,
+    /// HTTP/1.1: what was read so far.
+    Http1(Bytes),
+    /// The preface of HTTP/2.
+    Http2(Bytes),
 }
 
 /// Since when a connection has been silent.
@@ -117,52 +128,41 @@ impl Silence {
 }
 
 impl Client {
-    /// Serves a connection whose protocol is known already.
-    pub(super) async fn speak_tls(self, stream: TlsStream<TcpStream>) {
-        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-            return Box::pin(self.speak_http2(stream, Bytes::new())).await;
-        }
-        self.speak_http1(stream, Bytes::new()).await;
-    }
-
-    /// Serves a connection whose protocol shows in its first bytes.
-    pub(super) async fn speak_plain(mut self, mut stream: TcpStream) {
-        let deadline = Instant::now() + self.patience.silence;
+    /// Finds out which protocol is spoken from the first bytes.
+    pub(super) async fn first_words(&mut self, stream: &mut TcpStream) -> First {
+        let deadline = Instant::now() + self.gateway.patience().silence;
         let mut first = [0; HTTP2_PREFACE.len()];
         let mut length = 0;
         while length < first.len() && first[..length] == HTTP2_PREFACE[..length] {
             let read = tokio::select! {
                 read = tokio::time::timeout_at(deadline, stream.read(&mut first[length..])) => read,
-                _ = self.stop.wait_for(|stop| *stop) => return,
+                _ = self.stop.wait_for(|stop| *stop) => return First::Nothing,
             };
             match read {
                 Ok(Ok(read)) if read > 0 => length += read,
                 // Gone, or silent for too long: nothing was asked for.
-                _ => return,
+                _ => return First::Nothing,
             }
         }
         let before = Bytes::copy_from_slice(&first[..length]);
-        if first == *HTTP2_PREFACE {
-            return Box::pin(self.speak_http2(stream, before)).await;
-        }
-        self.speak_http1(stream, before).await;
+        if first == *HTTP2_PREFACE { First::Http2(before) } else { First::Http1(before) }
     }
 
-    async fn speak_http1<T: Transport>(mut self, mut stream: T, mut before: Bytes) {
-        let tunnel = Tunnel::default();
-        self.peer.tunnel = Some(tunnel.clone());
+    pub(super) async fn speak_http1<T: Transport>(mut self, mut stream: T, mut before: Bytes) {
+        let patience = self.gateway.patience().silence;
         let mut silence = Silence::new();
         loop {
             // In a box: what a connection needs while it works is given back while it rests.
-            match Box::pin(self.turn(stream, before, &mut silence, &tunnel)).await {
+            match Box::pin(self.turn(stream, before, &mut silence)).await {
                 Turn::Ended => return,
-                Turn::Tunnel(stream, before) => return self.tunnel(stream, before, tunnel).await,
+                Turn::Tunnel(stream, before) => return Box::pin(self.tunnel(stream, before)).await,
                 Turn::AtRest(rests, rest) => (stream, before) = (rests, rest),
             }
             let _resting = self.gateway.counters().rest();
-            let deadline = silence.since + self.patience.silence;
+            let socket = stream.socket();
+            let readable = std::future::poll_fn(|context| socket.poll_read_ready(context));
             let readable = tokio::select! {
-                readable = tokio::time::timeout_at(deadline, stream.socket().readable()) => readable,
+                readable = tokio::time::timeout_at(silence.since + patience, readable) => readable,
                 _ = self.stop.wait_for(|stop| *stop) => return,
             };
             if !matches!(readable, Ok(Ok(()))) {
@@ -172,22 +172,17 @@ impl Client {
     }
 
     /// Serves requests until the connection ends or is at rest.
-    async fn turn<T: Transport>(
-        &mut self,
-        stream: T,
-        before: Bytes,
-        silence: &mut Silence,
-        tunnel: &Tunnel,
-    ) -> Turn<T> {
+    async fn turn<T: Transport>(&mut self, stream: T, before: Bytes, silence: &mut Silence) -> Turn<T> {
         let activity = Arc::new(Activity::default());
+        let patience = self.gateway.patience();
         silence.seen = Seen::default();
-        let service = self.service(&activity);
+        let service = service(self.gateway.clone(), self.peer.clone(), activity.clone());
         let mut builder = http1::Builder::new();
         // Silence is watched here, and costs no timer for each request.
         builder.header_read_timeout(None).max_buf_size(HTTP_HEAD_BYTES_MAX);
         let io = Watched::new(stream, before, activity.clone());
         let mut connection = builder.serve_connection(io, service);
-        let mut looks = looks(self.patience);
+        let mut looks = looks(patience);
         let mut stopping = false;
         let ended = loop {
             tokio::select! {
@@ -195,10 +190,10 @@ impl Client {
                 ended = &mut connection => break ended,
                 _ = self.stop.wait_for(|stop| *stop), if !stopping => {
                     stopping = true;
-                    Pin::new(&mut connection).graceful_shutdown();
+                    std::pin::Pin::new(&mut connection).graceful_shutdown();
                 }
                 // The connection has just been polled: what is found is how it left things.
-                _ = looks.tick() => match silence.look(&activity, self.patience.silence) {
+                _ = looks.tick() => match silence.look(&activity, patience.silence) {
                     Found::Busy => {}
                     Found::AtRest if stopping => {}
                     Found::Abandoned => return Turn::Ended,
@@ -211,7 +206,7 @@ impl Client {
             }
         };
         // How a connection ends is the client's business; the requests on it have been answered or recorded.
-        if ended.is_ok() && tunnel.is_set() {
+        if ended.is_ok() && self.peer.tunnel.is_set() {
             let parts = connection.into_parts();
             let (stream, unread) = parts.io.into_inner();
             return Turn::Tunnel(stream, joined(&parts.read_buf, &unread));
@@ -220,27 +215,28 @@ impl Client {
     }
 
     /// Bytes pass both ways until either side has had enough. It counts as a connection, and nobody waits for its end.
-    async fn tunnel<T: Transport>(self, stream: T, before: Bytes, tunnel: Tunnel) {
-        let Self { peer, stop, .. } = self;
+    async fn tunnel<T: Transport>(self, stream: T, before: Bytes) {
+        let Self { peer, stop, open, .. } = self;
         drop(stop);
         let client = Watched::new(stream, before, Arc::default());
-        tunnel.join(TokioIo::new(client)).await;
-        drop(peer);
+        peer.tunnel.join(TokioIo::new(client)).await;
+        drop(open);
     }
 
-    async fn speak_http2<T: Transport>(mut self, stream: T, before: Bytes) {
+    pub(super) async fn speak_http2<T: Transport>(mut self, stream: T, before: Bytes) {
         let activity = Arc::new(Activity::default());
-        let service = self.service(&activity);
+        let patience = self.gateway.patience();
+        let service = service(self.gateway.clone(), self.peer.clone(), activity.clone());
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(HTTP_HEAD_BYTES_MAX as u32)
-            .keep_alive_interval(self.patience.ping)
-            .keep_alive_timeout(self.patience.ping / 2);
+            .keep_alive_interval(patience.ping)
+            .keep_alive_timeout(patience.ping / 2);
         let io = Watched::new(stream, before, activity.clone());
         let mut connection = std::pin::pin!(builder.serve_connection(io, service));
-        let mut looks = looks(self.patience);
+        let mut looks = looks(patience);
         let (mut since, mut requests, mut stopping) = (Instant::now(), 0, false);
         loop {
             tokio::select! {
@@ -254,17 +250,12 @@ impl Client {
                     let seen = activity.seen();
                     if seen.open > 0 || seen.requests != requests {
                         (since, requests) = (Instant::now(), seen.requests);
-                    } else if since.elapsed() >= self.patience.silence {
+                    } else if since.elapsed() >= patience.silence {
                         return;
                     }
                 }
             }
         }
-    }
-
-    /// Answers requests, and notes how long they and their answers are under way.
-    fn service(&self, activity: &Arc<Activity>) -> Service {
-        Service { gateway: self.gateway.clone(), peer: self.peer.clone(), activity: activity.clone() }
     }
 }
 
@@ -283,29 +274,31 @@ fn joined(read: &[u8], unread: &[u8]) -> Bytes {
     [read, unread].concat().into()
 }
 
-/// The gateway, as hyper calls it.
-struct Service {
+/// What hyper sends to a client.
+type Sent = Response<Underway<Body<AnswerBody>>>;
+
+/// The gateway, as hyper calls it: notes how long requests and their answers are under way.
+fn service(
     gateway: Arc<Gateway>,
-    peer: Peer,
+    peer: Arc<Peer>,
     activity: Arc<Activity>,
-}
-
-impl hyper::service::Service<Request<Incoming>> for Service {
-    type Response = Response<Underway<Body<AnswerBody>>>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        self.activity.begin();
-        let (gateway, peer, activity) = (self.gateway.clone(), self.peer.clone(), self.activity.clone());
+) -> impl HttpService<
+    Request<Incoming>,
+    Response = Sent,
+    Error = Infallible,
+    Future = impl Future<Output = Result<Sent, Infallible>> + Send,
+> {
+    service_fn(move |request: Request<Incoming>| {
+        activity.begin();
+        let (gateway, peer, activity) = (gateway.clone(), peer.clone(), activity.clone());
         let request = request.map(|body| Underway::new(body, &activity));
         // The answer is under way from now on, not only when its head is there.
         let open = activity.open();
-        Box::pin(async move {
+        async move {
             let answer: Answer = gateway.handle(request, &peer).await;
             let answer = answer.map(|body| Underway::new(body, &activity));
             drop(open);
-            Ok(answer)
-        })
-    }
+            Ok::<Sent, Infallible>(answer)
+        }
+    })
 }

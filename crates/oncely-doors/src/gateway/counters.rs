@@ -1,8 +1,10 @@
-//! What the gateway counts about itself, for metrics.
+//! What the gateway counts about itself, for metrics. Every lane counts for itself; who reads adds them up.
 
+use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of one gateway.
+/// Counters of one lane.
 #[derive(Debug, Default)]
 pub struct Counters {
     connections: AtomicU64,
@@ -30,8 +32,15 @@ pub enum Count {
     Failed,
 }
 
-/// One connection that is counted in a gauge.
-pub(super) struct Counted<'c>(&'c AtomicU64);
+/// The counters of all lanes.
+#[derive(Debug, Clone)]
+pub struct AllCounters(Vec<Arc<Counters>>);
+
+/// A connection that is open.
+pub(super) struct OpenConnection(Arc<Counters>);
+
+/// A connection that is at rest.
+pub(super) struct RestingConnection<'c>(&'c Counters);
 
 impl Counters {
     pub(super) fn add(&self, what: Count) {
@@ -45,56 +54,112 @@ impl Counters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A connection that is open.
-    pub(super) fn open(&self) -> Counted<'_> {
+    /// Counts a connection, for as long as what it returns is kept.
+    pub(super) fn open(self: &Arc<Self>) -> OpenConnection {
         self.connections.fetch_add(1, Ordering::Relaxed);
-        Counted::new(&self.open)
+        self.open.fetch_add(1, Ordering::Relaxed);
+        OpenConnection(self.clone())
     }
 
-    /// One that is at rest.
-    pub(super) fn rest(&self) -> Counted<'_> {
-        Counted::new(&self.resting)
+    /// How many connections are open.
+    pub(super) fn opened(&self) -> u64 {
+        self.open.load(Ordering::Relaxed)
     }
 
+    /// Counts a connection as resting, for as long as what it returns is kept.
+    pub(super) fn rest(&self) -> RestingConnection<'_> {
+        self.resting.fetch_add(1, Ordering::Relaxed);
+        RestingConnection(self)
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for RestingConnection<'_> {
+    fn drop(&mut self) {
+        self.0.resting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl FromIterator<Arc<Counters>> for AllCounters {
+    fn from_iter<I: IntoIterator<Item = Arc<Counters>>>(lanes: I) -> Self {
+        Self(lanes.into_iter().collect())
+    }
+}
+
+impl AllCounters {
     /// In the text format of Prometheus.
     pub fn render(&self, out: &mut String) {
-        use std::fmt::Write as _;
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        // Writing to a string cannot fail.
-        let _ = writeln!(out, "# HELP oncely_http_connections_total Connections accepted.");
-        let _ = writeln!(out, "# TYPE oncely_http_connections_total counter");
-        let _ = writeln!(out, "oncely_http_connections_total {}", read(&self.connections));
-        let _ = writeln!(out, "# HELP oncely_http_connections_open Connections open now.");
-        let _ = writeln!(out, "# TYPE oncely_http_connections_open gauge");
-        let _ = writeln!(out, "oncely_http_connections_open {}", read(&self.open));
-        let _ =
-            writeln!(out, "# HELP oncely_http_connections_resting Open connections with nothing going on.");
-        let _ = writeln!(out, "# TYPE oncely_http_connections_resting gauge");
-        let _ = writeln!(out, "oncely_http_connections_resting {}", read(&self.resting));
-        let _ = writeln!(out, "# HELP oncely_http_requests_total Requests by what became of them.");
-        let _ = writeln!(out, "# TYPE oncely_http_requests_total counter");
-        for (name, counter) in
-            [("passed", &self.passed), ("guarded", &self.guarded), ("refused", &self.refused)]
-        {
-            let _ = writeln!(out, "oncely_http_requests_total{{way=\"{name}\"}} {}", read(counter));
-        }
-        let _ = writeln!(out, "# HELP oncely_http_upstream_errors_total Requests that got no proper answer.");
-        let _ = writeln!(out, "# TYPE oncely_http_upstream_errors_total counter");
-        for (name, counter) in [("nothing_sent", &self.unreachable), ("maybe_sent", &self.failed)] {
-            let _ = writeln!(out, "oncely_http_upstream_errors_total{{kind=\"{name}\"}} {}", read(counter));
-        }
+        type Of = fn(&Counters) -> &AtomicU64;
+        let sum = |of: Of| self.0.iter().map(|lane| of(lane).load(Ordering::Relaxed)).sum::<u64>();
+        let mut family = |name: &str, kind: &str, help: &str, values: &[(&str, Of)]| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            for (labels, of) in values {
+                let _ = writeln!(out, "{name}{labels} {}", sum(*of));
+            }
+        };
+        family(
+            "oncely_http_connections_total",
+            "counter",
+            "Connections accepted.",
+            &[("", |c| &c.connections)],
+        );
+        family("oncely_http_connections_open", "gauge", "Connections open now.", &[("", |c| &c.open)]);
+        let help = "Open connections with nothing going on.";
+        family("oncely_http_connections_resting", "gauge", help, &[("", |c| &c.resting)]);
+        let help = "Requests by what became of them.";
+        family(
+            "oncely_http_requests_total",
+            "counter",
+            help,
+            &[
+                ("{way=\"passed\"}", |c| &c.passed),
+                ("{way=\"guarded\"}", |c| &c.guarded),
+                ("{way=\"refused\"}", |c| &c.refused),
+            ],
+        );
+        let help = "Requests that got no proper answer.";
+        family(
+            "oncely_http_upstream_errors_total",
+            "counter",
+            help,
+            &[("{kind=\"nothing_sent\"}", |c| &c.unreachable), ("{kind=\"maybe_sent\"}", |c| &c.failed)],
+        );
     }
 }
 
-impl<'c> Counted<'c> {
-    fn new(gauge: &'c AtomicU64) -> Self {
-        gauge.fetch_add(1, Ordering::Relaxed);
-        Self(gauge)
-    }
-}
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
 
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+    use super::{AllCounters, Count, Counters};
+
+    #[test]
+    fn what_the_lanes_count_is_added_up() {
+        let lanes = [Arc::new(Counters::default()), Arc::new(Counters::default())];
+        let all: AllCounters = lanes.iter().cloned().collect();
+        let (_one, two) = (lanes[0].open(), lanes[1].open());
+        drop(two);
+        let _resting = lanes[0].rest();
+        for (lane, count) in [(0, Count::Passed), (1, Count::Passed), (1, Count::Failed)] {
+            lanes[lane].add(count);
+        }
+        let mut text = String::new();
+        all.render(&mut text);
+        for line in [
+            "oncely_http_connections_total 2",
+            "oncely_http_connections_open 1",
+            "oncely_http_connections_resting 1",
+            "oncely_http_requests_total{way=\"passed\"} 2",
+            "oncely_http_requests_total{way=\"guarded\"} 0",
+            "oncely_http_upstream_errors_total{kind=\"maybe_sent\"} 1",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
     }
 }

@@ -1,10 +1,8 @@
 //! What changes on the way through: hop-by-hop headers are dropped, `Host` and `X-Forwarded-*` are set, paths are moved.
 
-use std::sync::Arc;
-
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -14,28 +12,22 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::address::Address;
 use super::upgrade::Tunnel;
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
-/// Some services take these for the path, which would then be another than the one that was routed.
-const X_ORIGINAL_URL: HeaderName = HeaderName::from_static("x-original-url");
-const X_REWRITE_URL: HeaderName = HeaderName::from_static("x-rewrite-url");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 
-/// Who is at the other end of a connection.
-#[derive(Debug, Clone)]
+/// Who is at the other end of a connection. Shared by its requests.
+#[derive(Debug)]
 pub struct Peer {
     /// Held for as long as anything of the connection lives.
-    pub place: Option<Arc<OwnedSemaphorePermit>>,
+    pub place: Option<OwnedSemaphorePermit>,
     /// Its address, as `X-Forwarded-For` says it.
     pub ip: HeaderValue,
     /// `http` or `https`.
     pub scheme: &'static str,
-    /// Where its connection leads if it leaves HTTP; none where it cannot.
-    pub tunnel: Option<Tunnel>,
+    /// Where its connection leads if it leaves HTTP.
+    pub tunnel: Tunnel,
 }
 
 /// What is said to the service about who asks.
@@ -108,27 +100,32 @@ pub fn grant(headers: &mut HeaderMap) {
 pub fn prepare(parts: &mut Parts, address: &Address, way: &Way, peer: Option<&Peer>, wish: Wish) {
     // The body is waited for by us.
     parts.headers.remove(EXPECT);
-    let asked_host = parts.headers.remove(HOST).or_else(|| {
-        parts.uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok())
-    });
-    let host = match (way.host, &asked_host) {
-        (HostSeen::Client, Some(asked)) => asked.clone(),
-        _ => address.host_header.clone(),
+    let by_uri = || parts.uri.authority().and_then(|whole| HeaderValue::from_str(whole.as_str()).ok());
+    let own = || address.host_header.clone();
+    let asked_host = match way.host {
+        HostSeen::Upstream => parts.headers.insert(HOST, own()).or_else(by_uri),
+        HostSeen::Client => {
+            let asked = parts.headers.get(HOST).cloned().or_else(by_uri);
+            parts.headers.insert(HOST, asked.clone().unwrap_or_else(own));
+            asked
+        }
     };
-    parts.headers.insert(HOST, host);
     set_forwarded(&mut parts.headers, way.forwarded, peer, asked_host);
     if wish == Wish::WebSocket {
         grant(&mut parts.headers);
     }
-    parts.uri = moved(&parts.uri, address, way);
+    if let Some(uri) = moved(&parts.uri, address, way) {
+        parts.uri = uri;
+    }
 }
 
-/// The path and query as the service gets them.
-fn moved(uri: &Uri, address: &Address, way: &Way) -> Uri {
+/// The path and query as the service gets them; nothing where they are that already.
+fn moved(uri: &Uri, address: &Address, way: &Way) -> Option<Uri> {
     let path = uri.path();
     let below = path.strip_prefix(way.strip_prefix.as_str()).unwrap_or(path);
     let same = below.len() == path.len() && address.base.is_empty();
     let path_and_query = match uri.path_and_query() {
+        Some(_) if same && uri.authority().is_none() => return None,
         Some(whole) if same => whole.clone(),
         _ => {
             let slash = if below.starts_with('/') { "" } else { "/" };
@@ -137,7 +134,13 @@ fn moved(uri: &Uri, address: &Address, way: &Way) -> Uri {
                 .unwrap_or_else(|_| PathAndQuery::from_static("/"))
         }
     };
-    Uri::from(path_and_query)
+    Some(Uri::from(path_and_query))
+}
+
+/// Whether a header says who has asked.
+fn says_who_asks(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    name == "forwarded" || name.starts_with("x-forwarded-")
 }
 
 fn set_forwarded(
@@ -146,22 +149,21 @@ fn set_forwarded(
     peer: Option<&Peer>,
     host: Option<HeaderValue>,
 ) {
-    // Every line counts: what something in front has added may be a line of its own.
-    let before: Vec<HeaderValue> = headers.get_all(X_FORWARDED_FOR).iter().cloned().collect();
-    headers.remove(X_FORWARDED_FOR);
-    if forwarded != Forwarded::Append {
-        for name in [FORWARDED, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_FORWARDED_PORT] {
-            headers.remove(name);
+    let mut chain: Vec<HeaderValue> = Vec::new();
+    // Few clients say it: one look is cheaper than a search for each.
+    if headers.keys().any(says_who_asks) {
+        if forwarded == Forwarded::Append {
+            // Every line counts: what something in front has added may be a line of its own.
+            chain.extend(headers.get_all(X_FORWARDED_FOR).iter().cloned());
+        } else {
+            for name in [FORWARDED, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_FORWARDED_PORT] {
+                headers.remove(name);
+            }
         }
+        headers.remove(X_FORWARDED_FOR);
     }
     let Some(peer) = peer.filter(|_| forwarded != Forwarded::Nothing) else { return };
-    let mut lines: Vec<&[u8]> = Vec::new();
-    if forwarded == Forwarded::Append {
-        lines.extend(before.iter().map(HeaderValue::as_bytes));
-    }
-    lines.push(peer.ip.as_bytes());
-    let chain = HeaderValue::from_bytes(&lines.join(&b", "[..])).unwrap_or_else(|_| peer.ip.clone());
-    headers.insert(X_FORWARDED_FOR, chain);
+    headers.insert(X_FORWARDED_FOR, joined(&chain, &peer.ip));
     if !headers.contains_key(X_FORWARDED_PROTO) {
         headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(peer.scheme));
     }
@@ -170,9 +172,42 @@ fn set_forwarded(
     }
 }
 
+/// A chain of addresses, and one more.
+fn joined(chain: &[HeaderValue], last: &HeaderValue) -> HeaderValue {
+    if chain.is_empty() {
+        return last.clone();
+    }
+    let lines: Vec<&[u8]> = chain.iter().chain([last]).map(HeaderValue::as_bytes).collect();
+    HeaderValue::from_bytes(&lines.join(&b", "[..])).unwrap_or_else(|_| last.clone())
+}
+
+/// Whether a header is one of those that are not passed on as they are.
+fn is_not_passed_on(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+            | "http2-settings"
+            // Some services take these for the path, which would then be another than the one that was routed.
+            | "x-original-url"
+            | "x-rewrite-url"
+    )
+}
+
 /// Drops what speaks of one connection only: the usual headers, and whatever `Connection` lists. Before anything else is
 /// read from a message: what is judged here must be what the other side sees.
 pub fn drop_hop_by_hop(headers: &mut HeaderMap) {
+    // Most messages hold nothing of it: one look is cheaper than a search for each.
+    if !headers.keys().any(is_not_passed_on) {
+        return;
+    }
     if headers.contains_key(TRANSFER_ENCODING) {
         // Of two lengths the other one counted.
         headers.remove(CONTENT_LENGTH);
@@ -188,23 +223,11 @@ pub fn drop_hop_by_hop(headers: &mut HeaderMap) {
         for name in listed {
             headers.remove(name);
         }
-        headers.remove(CONNECTION);
     }
     // The one thing that a client may ask for across hops; gRPC needs it.
     let trailers = headers.get(TE).is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"));
-    for name in [
-        KEEP_ALIVE,
-        PROXY_CONNECTION,
-        PROXY_AUTHENTICATE,
-        PROXY_AUTHORIZATION,
-        TE,
-        TRAILER,
-        TRANSFER_ENCODING,
-        UPGRADE,
-        HTTP2_SETTINGS,
-        X_ORIGINAL_URL,
-        X_REWRITE_URL,
-    ] {
+    let left: Vec<HeaderName> = headers.keys().filter(|name| is_not_passed_on(name)).cloned().collect();
+    for name in left {
         headers.remove(name);
     }
     if trailers {
@@ -221,7 +244,7 @@ fn lists(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
 mod tests {
     use http::{HeaderValue, Request};
 
-    use super::{Forwarded, HostSeen, Peer, Way, Wish, drop_hop_by_hop, prepare, wish_of};
+    use super::{Forwarded, HostSeen, Peer, Tunnel, Way, Wish, drop_hop_by_hop, prepare, wish_of};
 
     fn prepared(way: &Way, headers: &[(&str, &str)], uri: &str, upstream: &str) -> (String, Vec<String>) {
         let mut request = Request::builder().uri(uri);
@@ -229,8 +252,8 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
-        let peer =
-            Peer { place: None, ip: HeaderValue::from_static("10.0.0.9"), scheme: "http", tunnel: None };
+        let ip = HeaderValue::from_static("10.0.0.9");
+        let peer = Peer { place: None, ip, scheme: "http", tunnel: Tunnel::default() };
         drop_hop_by_hop(&mut parts.headers);
         prepare(&mut parts, &upstream.parse().unwrap(), way, Some(&peer), Wish::Plain);
         let mut shown: Vec<String> = parts

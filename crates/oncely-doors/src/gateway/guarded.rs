@@ -61,7 +61,7 @@ impl ToUpstream {
     async fn send(self, request: Request<Outgoing>) -> Response<AnswerBody> {
         let (mut parts, body) = request.into_parts();
         let attempt = parts.extensions.remove::<AttemptInfo>();
-        let peer = parts.extensions.remove::<Peer>();
+        let peer = parts.extensions.remove::<Arc<Peer>>();
         let reader = Reader::of(&parts.headers, self.dialect);
         let body = match self.with_key(&mut parts, body, attempt.as_ref()) {
             Ok(body) => body,
@@ -70,7 +70,7 @@ impl ToUpstream {
                 return said(problem, reader, Class::Rejected, why);
             }
         };
-        forward::prepare(&mut parts, self.upstream.address(), &self.way, peer.as_ref(), Wish::Plain);
+        forward::prepare(&mut parts, self.upstream.address(), &self.way, peer.as_deref(), Wish::Plain);
         match self.upstream.send(Request::from_parts(parts, body), Reuse::Allowed).await {
             Ok(response) if response.status().is_informational() => {
                 let why = "it changed the protocol without being asked".to_owned();

@@ -18,6 +18,7 @@ use tower_service::Service as _;
 use super::activity::Underway;
 use super::check::check_of;
 use super::config::{GatewayConfig, RouteConfig};
+use super::connection::Patience;
 use super::counters::{Count, Counters};
 use super::forward::{self, HostSeen, Peer, Way, Wish};
 use super::guarded::{KeyPassed, Placed, ToUpstream, judge_of, key_field};
@@ -32,9 +33,10 @@ pub(super) type Arriving = Underway<Incoming>;
 /// What a client gets.
 pub type Answer = Response<Body<AnswerBody>>;
 
-/// Routes requests to upstreams. Cheap to clone behind an [`Arc`].
+/// Routes the requests of one lane to upstreams, over connections of its own.
 pub struct Gateway {
     routes: Vec<Route>,
+    patience: Patience,
     counters: Arc<Counters>,
     telemetry: Option<Arc<Telemetry>>,
 }
@@ -55,21 +57,33 @@ struct Route {
 }
 
 impl Gateway {
-    /// A gateway for these routes, the first that matches wins.
-    pub fn new(
+    /// A gateway for each of so many lanes, with these routes, the first that matches wins. What is limited is limited for
+    /// all of them together.
+    pub fn for_lanes(
+        count: usize,
         config: &GatewayConfig,
         oncely: &Oncely,
         namespace: &Namespace,
         tls: Option<&TlsConnector>,
+    ) -> Vec<Self> {
+        let gate = Arc::new(Gate::new(config.calls_max, config.calls_per_key_max));
+        (0..count).map(|_| Self::new(config, oncely, namespace, tls, &gate)).collect()
+    }
+
+    fn new(
+        config: &GatewayConfig,
+        oncely: &Oncely,
+        namespace: &Namespace,
+        tls: Option<&TlsConnector>,
+        gate: &Arc<Gate>,
     ) -> Self {
         let counters = Arc::new(Counters::default());
-        let gate = Arc::new(Gate::new(config.calls_max, config.calls_per_key_max));
         let routes = config.routes.iter().map(|route| {
             let layer = OncelyLayer::new(oncely.clone()).gate(gate.clone()).namespace(namespace.clone());
             let layer = layer.redact(config.redaction.clone());
             Route::new(route, layer, tls, config.patience.ping, &counters)
         });
-        Self { routes: routes.collect(), counters, telemetry: None }
+        Self { routes: routes.collect(), patience: config.patience, counters, telemetry: None }
     }
 
     /// Makes a span of every request.
@@ -82,10 +96,17 @@ impl Gateway {
         &self.counters
     }
 
+    /// How much patience it has with clients.
+    pub(super) fn patience(&self) -> Patience {
+        self.patience
+    }
+
     /// Answers one request.
-    pub(super) async fn handle(&self, mut request: Request<Arriving>, peer: &Peer) -> Answer {
-        let method = request.method().clone();
-        let span = Traced::begin(self.telemetry.as_deref(), &method, request.headers_mut());
+    pub(super) async fn handle(&self, mut request: Request<Arriving>, peer: &Arc<Peer>) -> Answer {
+        let span = self.telemetry.as_deref().and_then(|to| {
+            let method = request.method().clone();
+            Traced::begin(to, method, request.headers_mut())
+        });
         let (answer, route) = self.answer(request, peer).await;
         if let Some(span) = span {
             span.answered(route.map(Route::taken), &answer);
@@ -94,7 +115,7 @@ impl Gateway {
     }
 
     /// The answer, and the route that it came by.
-    async fn answer(&self, mut request: Request<Arriving>, peer: &Peer) -> (Answer, Option<&Route>) {
+    async fn answer(&self, mut request: Request<Arriving>, peer: &Arc<Peer>) -> (Answer, Option<&Route>) {
         if let Some(why) = refusal(&request) {
             return (self.refused(&request, Problem::new(Code::BadRequest, why)), None);
         }
@@ -175,8 +196,8 @@ const METHOD_OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", 
 impl Route {
     /// Why a request cannot be forwarded on this route: it would be another to the service than to us.
     fn refusal<B>(&self, request: &Request<B>) -> Option<&'static str> {
-        let overrides = METHOD_OVERRIDES.iter().any(|name| request.headers().contains_key(*name));
-        if overrides && !self.methods.is_empty() {
+        let overrides = || METHOD_OVERRIDES.iter().any(|name| request.headers().contains_key(*name));
+        if !self.methods.is_empty() && overrides() {
             return Some(
                 "the request asks to be taken for one of another method; nothing was forwarded. Send that method",
             );
@@ -279,7 +300,7 @@ impl Route {
         Taken { pattern: self.pattern.as_str(), tool: self.tool.as_str() }
     }
 
-    async fn guard(&self, mut request: Request<Arriving>, peer: &Peer) -> Answer {
+    async fn guard(&self, mut request: Request<Arriving>, peer: &Arc<Peer>) -> Answer {
         request.extensions_mut().insert(peer.clone());
         let service = if self.takes_key.contains(request.method()) { &self.keyed } else { &self.plain };
         match service.clone().call(request).await {
@@ -297,8 +318,8 @@ impl Route {
         let failure = match self.upstream.send(Request::from_parts(parts, Body::passed(body)), reuse).await {
             Ok(response) if response.status().is_informational() => {
                 let granted = forward::wish_of(Version::HTTP_11, response.headers()) == Wish::WebSocket;
-                if let Some(tunnel) = peer.tunnel.as_ref().filter(|_| wish == Wish::WebSocket && granted) {
-                    return upgrade::agree(tunnel, response);
+                if wish == Wish::WebSocket && granted {
+                    return upgrade::agree(&peer.tunnel, response);
                 }
                 SendFailure::MaybeSent("it changed the protocol without being asked".to_owned())
             }

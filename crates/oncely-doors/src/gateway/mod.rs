@@ -4,7 +4,8 @@
 //! - [`config`]: `[server]` and `[[route]]` of `oncely.toml`. [`pattern`]: which paths a route matches.
 //! - [`Gateway`]: from a request to an answer. `guarded`: the upstream as the layer sees it.
 //! - [`upstream`]: connections, exact about whether anything was sent; `wire`: one of them. [`forward`]: what changes on the way.
-//! - [`serve`]: listens, speaks TLS, drains. `connection`, `activity`: one client, put to rest while it is silent.
+//! - [`serve`]: listens, speaks TLS, drains. `lanes`: the threads that requests stay on. `connection`, `activity`: one
+//!   client, put to rest while it is silent.
 //! - `traced`: requests as spans. `upgrade`: WebSockets. [`check`]: asks a service about an attempt in doubt.
 
 mod activity;
@@ -16,6 +17,7 @@ mod counters;
 pub mod forward;
 mod guarded;
 mod handle;
+mod lanes;
 pub mod pattern;
 pub mod serve;
 mod tls;
@@ -26,6 +28,7 @@ mod wire;
 
 pub use self::activity::Underway;
 pub use self::connection::Patience;
-pub use self::counters::{Count, Counters};
+pub use self::counters::{AllCounters, Count, Counters};
 pub use self::handle::{Answer, Gateway};
+pub use self::lanes::Lanes;
 pub use self::tls::{TlsError, acceptor, connector};

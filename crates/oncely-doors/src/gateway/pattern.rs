@@ -14,6 +14,8 @@ pub struct PathPattern {
 enum Shape {
     /// Everything.
     All,
+    /// This path only.
+    Only(String),
     /// This path, and everything below it.
     Below(String),
     /// Segment by segment.
@@ -49,6 +51,7 @@ impl PathPattern {
             Some((end, above)) if end == "**" && plain(above) => {
                 Shape::Below(format!("/{}", above.join("/")))
             }
+            _ if plain(&segments) => Shape::Only(plain_text.to_owned()),
             _ => Shape::Segments(segments),
         };
         Ok(Self { text: text.to_owned(), shape })
@@ -69,6 +72,7 @@ impl PathPattern {
     pub fn matches(&self, path: &str) -> bool {
         match &self.shape {
             Shape::All => true,
+            Shape::Only(this) => path == this,
             Shape::Below(above) => {
                 path.strip_prefix(above.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             }

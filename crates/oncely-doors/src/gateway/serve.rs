@@ -1,4 +1,4 @@
-//! Listens: accepts connections up to a limit, with or without TLS, and drains.
+//! Listens: accepts connections up to a limit, with or without TLS, gives each to the emptiest lane, and drains.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -6,14 +6,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::HeaderValue;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use super::connection::{Client, Patience};
+use super::connection::{Client, First};
 use super::forward::Peer;
-use super::handle::Gateway;
+use super::lanes::Lanes;
+use super::upgrade::Tunnel;
 
 /// How long a client may take for its part of a TLS handshake.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
@@ -29,15 +31,14 @@ pub struct Listening {
     pub connections_max: usize,
     /// How long running requests may take once a stop is asked for.
     pub drain: Duration,
-    /// How much patience there is with clients.
-    pub patience: Patience,
 }
 
-/// Serves until `stop` resolves, then accepts no more and lets running requests end. Says how many connections were
-/// still open when the time for that was over.
+/// Serves on these lanes until `stop` resolves, then accepts no more and lets running requests end. Says how many
+/// connections were still open when the time for that was over. Effects may go on after that: the lanes are let go
+/// when the engine is drained.
 pub async fn serve(
     listener: TcpListener,
-    gateway: Arc<Gateway>,
+    lanes: &Lanes,
     listening: Listening,
     stop: impl Future<Output = ()>,
 ) -> usize {
@@ -61,14 +62,19 @@ pub async fn serve(
         };
         // A connection without it is slower, not wrong.
         let _ = stream.set_nodelay(true);
+        // It is watched by the lane that gets it from here on.
+        let (Some(lane), Ok(stream)) = (lanes.emptiest(), stream.into_std()) else { continue };
         let scheme = if listening.tls.is_some() { "https" } else { "http" };
-        let peer = peer(address, scheme, place);
-        let client =
-            Client { gateway: gateway.clone(), peer, patience: listening.patience, stop: stopped.clone() };
+        let client = Client {
+            gateway: lane.gateway().clone(),
+            peer: Arc::new(peer(address, scheme, place)),
+            stop: stopped.clone(),
+            open: lane.gateway().counters().open(),
+        };
         // Two kinds of tasks, so that a plain connection does not take the room of one with TLS.
         match listening.tls.clone() {
-            None => drop(tokio::spawn(attend(client, stream))),
-            Some(tls) => drop(tokio::spawn(attend_tls(client, stream, tls))),
+            None => lane.spawn(attend(client, stream)),
+            Some(tls) => lane.spawn(attend_tls(client, stream, tls)),
         }
     }
     drop((listener, stopped));
@@ -82,20 +88,26 @@ pub async fn serve(
 fn peer(address: SocketAddr, scheme: &'static str, place: Option<OwnedSemaphorePermit>) -> Peer {
     let ip = HeaderValue::try_from(address.ip().to_canonical().to_string());
     let ip = ip.unwrap_or_else(|_| HeaderValue::from_static("unknown"));
-    Peer { place: place.map(Arc::new), ip, scheme, tunnel: None }
+    Peer { place, ip, scheme, tunnel: Tunnel::default() }
 }
 
-async fn attend(client: Client, stream: TcpStream) {
-    let gateway = client.gateway.clone();
-    let _open = gateway.counters().open();
-    client.speak_plain(stream).await;
+async fn attend(mut client: Client, stream: std::net::TcpStream) {
+    // One that cannot be watched is closed: too many files are open.
+    let Ok(mut stream) = TcpStream::from_std(stream) else { return };
+    match client.first_words(&mut stream).await {
+        First::Nothing => {}
+        First::Http1(before) => client.speak_http1(stream, before).await,
+        First::Http2(before) => Box::pin(client.speak_http2(stream, before)).await,
+    }
 }
 
-async fn attend_tls(client: Client, stream: TcpStream, tls: TlsAcceptor) {
-    let gateway = client.gateway.clone();
-    let _open = gateway.counters().open();
+async fn attend_tls(client: Client, stream: std::net::TcpStream, tls: TlsAcceptor) {
+    let Ok(stream) = TcpStream::from_std(stream) else { return };
     // A client that does not get through its handshake in time has not asked for anything.
-    if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_PATIENCE, Box::pin(tls.accept(stream))).await {
-        client.speak_tls(stream).await;
+    let shaken = tokio::time::timeout(HANDSHAKE_PATIENCE, Box::pin(tls.accept(stream))).await;
+    let Ok(Ok(stream)) = shaken else { return };
+    match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => Box::pin(client.speak_http2(stream, Bytes::new())).await,
+        _ => client.speak_http1(stream, Bytes::new()).await,
     }
 }

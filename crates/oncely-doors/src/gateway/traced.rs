@@ -23,17 +23,12 @@ pub(super) struct Traced<'g> {
 
 impl<'g> Traced<'g> {
     /// Begins a span, and names it to the service behind us; none where the trace is not recorded.
-    pub(super) fn begin(
-        telemetry: Option<&'g Telemetry>,
-        method: &Method,
-        headers: &mut HeaderMap,
-    ) -> Option<Self> {
-        let telemetry = telemetry?;
+    pub(super) fn begin(telemetry: &'g Telemetry, method: Method, headers: &mut HeaderMap) -> Option<Self> {
         let span = telemetry.begin(headers.get(TRACEPARENT))?;
         if let Some(context) = span.context().header() {
             headers.insert(TRACEPARENT, context);
         }
-        Some(Self { telemetry, span: Some(span), method: method.clone() })
+        Some(Self { telemetry, span: Some(span), method })
     }
 
     /// Ends it with its answer.

@@ -1,6 +1,6 @@
 //! WebSockets: once both sides have agreed to change the protocol, bytes are passed both ways.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use http::Response;
 use hyper::upgrade::OnUpgrade;
@@ -14,8 +14,8 @@ use super::handle::Answer;
 use super::upstream::AnswerBody;
 
 /// Where a client's connection leads once it has left HTTP; empty while it has not.
-#[derive(Debug, Clone, Default)]
-pub struct Tunnel(Arc<Mutex<Option<OnUpgrade>>>);
+#[derive(Debug, Default)]
+pub struct Tunnel(Mutex<Option<OnUpgrade>>);
 
 impl Tunnel {
     fn lock(&self) -> MutexGuard<'_, Option<OnUpgrade>> {

@@ -4,6 +4,7 @@
 //! connection which the service had closed meanwhile goes out again on another one. hyper hands such a request back
 //! (`TrySendError::take_message`); one that it does not hand back may have left, and is never sent again from here.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -72,6 +73,10 @@ pub struct Upstream {
     timeouts: Timeouts,
     kept: Mutex<Kept>,
     shared: Mutex<Option<http2::SendRequest<Outgoing>>>,
+    /// It is known to speak HTTP/1.1, where every request under way needs a connection of its own.
+    speaks_http1: AtomicBool,
+    /// Held by whoever opens a connection that all may share.
+    connecting: tokio::sync::Mutex<()>,
 }
 
 /// Connections that wait for the next request, the newest last.
@@ -108,7 +113,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Upstream {
     /// Connections to this address; none is opened yet.
     pub fn new(address: Address, tls: Option<TlsConnector>, timeouts: Timeouts) -> Arc<Self> {
-        Arc::new(Self { address, tls, timeouts, kept: Mutex::default(), shared: Mutex::default() })
+        Arc::new(Self {
+            speaks_http1: AtomicBool::new(address.speech == Speech::Http1),
+            address,
+            tls,
+            timeouts,
+            kept: Mutex::default(),
+            shared: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+        })
     }
 
     /// Where it is.
@@ -173,24 +186,30 @@ impl Upstream {
 
     async fn connection(self: &Arc<Self>, reuse: Reuse) -> Result<Connection, SendFailure> {
         if reuse == Reuse::Allowed {
-            let shared = lock(&self.shared).clone();
-            if let Some(sender) = shared.filter(|s| !s.is_closed()) {
+            if let Some(sender) = self.shared() {
                 return Ok(Connection::Shared { sender, reused: true });
             }
-            while let Some(kept) = self.take_idle() {
-                if let Some(wire) = kept.still_good().await {
-                    return Ok(Connection::One { wire, reused: true });
-                }
+            // One that the service has closed meanwhile hands the request back.
+            if let Some(wire) = self.take_idle() {
+                return Ok(Connection::One { wire, reused: true });
             }
         }
         // Rare, and large: not part of every request's room.
-        match tokio::time::timeout(self.timeouts.connect, Box::pin(self.connect(reuse))).await {
+        match tokio::time::timeout(self.timeouts.connect, Box::pin(self.connect_in_turn(reuse))).await {
             Ok(connected) => connected.map_err(|e| SendFailure::NotSent(format!("could not connect: {e}"))),
             Err(_) => {
                 let waited = self.timeouts.connect.as_millis();
                 Err(SendFailure::NotSent(format!("could not connect within {waited} ms")))
             }
         }
+    }
+
+    /// The connection of HTTP/2, if there is one that still leads somewhere.
+    fn shared(&self) -> Option<http2::SendRequest<Outgoing>> {
+        if self.speaks_http1.load(Ordering::Relaxed) {
+            return None;
+        }
+        lock(&self.shared).clone().filter(|sender| !sender.is_closed())
     }
 
     fn take_idle(&self) -> Option<Wire> {
@@ -223,6 +242,22 @@ impl Upstream {
         left
     }
 
+    /// One connection of HTTP/2 is enough for all: who comes while it is opened waits for it, and opens no second one.
+    async fn connect_in_turn(self: &Arc<Self>, reuse: Reuse) -> Result<Connection, BoxError> {
+        if reuse == Reuse::ForUpgrade || self.speaks_http1.load(Ordering::Relaxed) {
+            return self.connect(reuse).await;
+        }
+        let turn = self.connecting.lock().await;
+        if let Some(sender) = self.shared() {
+            return Ok(Connection::Shared { sender, reused: true });
+        }
+        if self.speaks_http1.load(Ordering::Relaxed) {
+            // Found out by the one before.
+            drop(turn);
+        }
+        self.connect(reuse).await
+    }
+
     async fn connect(self: &Arc<Self>, reuse: Reuse) -> Result<Connection, BoxError> {
         let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await?;
         stream.set_nodelay(true)?;
@@ -238,7 +273,11 @@ impl Upstream {
                     Reuse::Allowed => tls.connect(name, stream).await?,
                     Reuse::ForUpgrade => agreed(tls.config()).connect(name, stream).await?,
                 };
-                if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                if reuse == Reuse::Allowed {
+                    self.speaks_http1.store(!is_http2, Ordering::Relaxed);
+                }
+                if is_http2 {
                     return self.speak_http2(TokioIo::new(stream)).await;
                 }
                 speak_http1(TokioIo::new(stream), reuse).await

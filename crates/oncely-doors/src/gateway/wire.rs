@@ -2,7 +2,8 @@
 //!
 //! hyper's connection is a future of its own. In a task of its own every request would wake that task, and every answer
 //! wake the caller's, often on another core; here the two take turns in one task. While a connection is kept for the next
-//! request nobody moves it, and whatever came of it meanwhile, such as its end, is found when it is taken again.
+//! request nobody moves it, and whatever came of it meanwhile, such as its end, is found by the next request, before
+//! anything of that is sent.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -80,22 +81,18 @@ impl Wire {
         std::future::poll_fn(|context| self.poll(context, |nobody| answer.as_mut().poll(nobody))).await
     }
 
-    /// Whether the next request may go out on it, now.
-    fn poll_free(&mut self, context: &mut Context<'_>) -> bool {
-        self.advance(context);
+    /// Whether the next request may go out on it, as far as is known without moving it.
+    fn is_free(&self) -> bool {
         matches!(self.motion, Mover::Us(_)) && self.sender.is_ready()
-    }
-
-    /// Looks whether a connection that was kept is still good; one that is not is let go.
-    pub(super) async fn still_good(mut self) -> Option<Self> {
-        let free = std::future::poll_fn(|context| Poll::Ready(self.poll_free(context))).await;
-        free.then_some(self)
     }
 
     /// Gives it back if it is free. One on which the request still goes out, although its answer is here already, ends
     /// by itself.
     fn release(mut self, home: &Arc<Upstream>, context: &mut Context<'_>) {
-        if self.poll_free(context) {
+        if !self.is_free() {
+            self.advance(context);
+        }
+        if self.is_free() {
             home.give_back(self);
         } else if let Mover::Us(motion) = self.motion {
             tokio::spawn(motion);

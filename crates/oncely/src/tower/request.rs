@@ -94,8 +94,10 @@ pub(super) enum BodyForm {
 /// The form of a body: JSON where it says so and is.
 pub(super) fn form_of(headers: &HeaderMap, body: &[u8]) -> BodyForm {
     let says_json = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).is_some_and(|kind| {
-        let kind = kind.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
-        kind == "application/json" || kind.ends_with("+json")
+        let kind = kind.split(';').next().unwrap_or("").trim().as_bytes();
+        let end = kind.len().checked_sub(b"+json".len()).and_then(|at| kind.get(at..));
+        kind.eq_ignore_ascii_case(b"application/json")
+            || end.is_some_and(|end| end.eq_ignore_ascii_case(b"+json"))
     });
     // Only what is one whole JSON value may stand inside another.
     if says_json && serde_json::from_slice::<&RawValue>(body).is_ok() {
@@ -118,25 +120,25 @@ pub(super) fn call_of(settings: &Settings, head: &Head, parts: &Parts, body: &By
 /// What a request means, as JSON: `method`, `path`, `query`, chosen `headers`, and `body` or `body_sha256`.
 pub(super) fn payload(settings: &Settings, parts: &Parts, body: &Bytes, form: BodyForm) -> Vec<u8> {
     let mut out = Vec::with_capacity(192 + if form == BodyForm::Json { body.len() } else { 0 });
-    let mut member = |name: &str, value: &str| {
-        out.extend_from_slice(if out.is_empty() { b"{" } else { b"," });
-        out.push(b'"');
-        out.extend_from_slice(name.as_bytes());
-        out.extend_from_slice(b"\":");
-        out.extend_from_slice(value.as_bytes());
-    };
-    member("method", &quoted(parts.method.as_str()));
-    member("path", &quoted(parts.uri.path()));
-    member("query", &quoted(parts.uri.query().unwrap_or("")));
+    out.extend_from_slice(b"{\"method\":");
+    quote(&mut out, parts.method.as_str());
+    out.extend_from_slice(b",\"path\":");
+    quote(&mut out, parts.uri.path());
+    out.extend_from_slice(b",\"query\":");
+    quote(&mut out, parts.uri.query().unwrap_or(""));
     if !settings.headers.is_empty() {
-        member("headers", &chosen_headers(settings, &parts.headers));
+        out.extend_from_slice(b",\"headers\":");
+        out.extend_from_slice(chosen_headers(settings, &parts.headers).as_bytes());
     }
     match form {
         BodyForm::Json => {
-            member("body", "");
+            out.extend_from_slice(b",\"body\":");
             out.extend_from_slice(body);
         }
-        BodyForm::Raw => member("body_sha256", &quoted(&hex(&Digest::of(body).0))),
+        BodyForm::Raw => {
+            out.extend_from_slice(b",\"body_sha256\":");
+            quote(&mut out, &hex(&Digest::of(body).0));
+        }
     }
     out.push(b'}');
     out
@@ -153,8 +155,9 @@ fn chosen_headers(settings: &Settings, headers: &HeaderMap) -> String {
     serde_json::Value::Object(chosen.collect()).to_string()
 }
 
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+fn quote(out: &mut Vec<u8>, text: &str) {
+    // Text can be written to memory.
+    let _ = serde_json::to_writer(out, text);
 }
 
 /// A tool's policy speaks of fields of the body; in the payload the body is one member among others. A key made of

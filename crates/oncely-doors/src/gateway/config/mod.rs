@@ -8,6 +8,7 @@
 //! upstream_roots = "roots.pem"              # trusted besides the system's roots
 //! drain = "30s"                             # how long running requests may take after a SIGTERM
 //! idle_timeout = "75s"                      # for a client that sends no request, or takes nothing of its answer
+//! threads = 4                               # that serve; left out: one for every core
 //! http2_ping = "20s"                        # how often HTTP/2 connections are asked whether they still lead anywhere
 //! connections = 16384                       # most at once
 //! guarded_calls = 8192                      # most at once, waiting ones included
@@ -43,11 +44,15 @@ use crate::providers::Providers;
 /// Most routes of one gateway.
 pub const ROUTES_MAX: usize = 1_000;
 
-const SERVER_FIELDS: [&str; 10] = [
+/// Most threads that serve.
+pub const THREADS_MAX: usize = 256;
+
+const SERVER_FIELDS: [&str; 11] = [
     "listen",
     "admin",
     "tls",
     "upstream_roots",
+    "threads",
     "drain",
     "idle_timeout",
     "http2_ping",
@@ -67,6 +72,8 @@ pub struct GatewayConfig {
     pub tls: Option<TlsFiles>,
     /// A file of certificates that are trusted besides the system's roots.
     pub upstream_roots: Option<PathBuf>,
+    /// How many threads serve; one for every core if nobody says it.
+    pub threads: Option<usize>,
     /// How long running requests may take after a stop is asked for.
     pub drain: Duration,
     /// How much patience there is with clients, and how often connections of HTTP/2 are tried, on both sides.
@@ -99,6 +106,7 @@ impl Default for GatewayConfig {
             admin: None,
             tls: None,
             upstream_roots: None,
+            threads: None,
             drain: Duration::from_secs(30),
             // Longer than load balancers keep theirs, so that it is they who close.
             patience: Patience { silence: Duration::from_secs(75), ping: Duration::from_secs(20) },
@@ -146,6 +154,7 @@ impl GatewayConfig {
                 "admin" => values::socket_or_off(value).map(|address| self.admin = Some(address)),
                 "tls" => tls_files(value, problems).map(|files| self.tls = files),
                 "upstream_roots" => text(value).map(|path| self.upstream_roots = Some(path.into())),
+                "threads" => values::threads(value).map(|n| self.threads = Some(n)),
                 "drain" => values::duration(value).map(|time| self.drain = time),
                 "idle_timeout" => values::positive(value).map(|time| self.patience.silence = time),
                 "http2_ping" => values::positive(value).map(|time| self.patience.ping = time),

@@ -30,6 +30,7 @@ fn the_documented_example_is_read() {
         admin = "off"
         tls = { cert = "c.pem", key = "k.pem" }
         drain = "5s"
+        threads = 3
 
         [tool.orders]
         wait_for = "2s"
@@ -52,7 +53,7 @@ fn the_documented_example_is_read() {
     )
     .unwrap();
     let [orders, stripe] = config.routes.as_slice() else { panic!("two routes") };
-    assert_eq!(config.listen.unwrap().port(), 7300);
+    assert_eq!((config.listen.unwrap().port(), config.threads), (7300, Some(3)));
     assert_eq!(orders.methods, [Method::POST, Method::DELETE]);
     assert_eq!(orders.tenant, Tenant::Header("x-tenant".parse().unwrap()));
     assert_eq!((orders.dialect, orders.policy.require_key), (Dialect::Ietf, true));
@@ -72,6 +73,8 @@ fn every_problem_names_its_place_and_what_is_allowed() {
         "o.toml:2:1: server: unknown field \"lisen\"; did you mean listen?",
     );
     check_bad("[server]\nlisten = \"nowhere\"\n", "o.toml:2:10: server.listen");
+    check_bad("[server]\nthreads = 0\n", "o.toml:2:11: server.threads");
+    check_bad("[server]\nthreads = 257\n", "257 threads are too many; allowed: 1 to 256");
     check_bad("[[route]]\nmatch = \"/a\"\n", "o.toml:1:1: route[0]: upstream is missing");
     let route = |line: &str| format!("[[route]]\nmatch = \"/**\"\nupstream = \"http://a\"\n{line}\n");
     check_bad(&route("methods = [\"GET\"]"), "o.toml:4:12: route[0].methods: \"GET\" cannot be guarded");

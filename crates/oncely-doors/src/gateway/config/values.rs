@@ -11,6 +11,8 @@ use oncely::policy_file::reading::{
 use oncely_core::limits::PAYLOAD_BYTES_MAX;
 use toml::de::DeValue;
 
+use super::THREADS_MAX;
+
 /// Notes what is wrong with a value.
 pub(super) fn note(read: Read<()>, place: &str, problems: &mut Problems) {
     for fault in read.err().into_iter().flatten() {
@@ -57,6 +59,15 @@ pub(super) fn count(value: &Value<'_>) -> Read<usize> {
         Some(count) => Ok(count),
         None => fault(value, format!("{} is not allowed; allowed: 1 to 1000000", quote(&number.to_string()))),
     }
+}
+
+/// A number of threads.
+pub(super) fn threads(value: &Value<'_>) -> Read<usize> {
+    let threads = count(value)?;
+    if threads > THREADS_MAX {
+        return fault(value, format!("{threads} threads are too many; allowed: 1 to {THREADS_MAX}"));
+    }
+    Ok(threads)
 }
 
 /// A number of bytes, plain or with its unit: `"512KiB"`, `"8MiB"`.
