@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use oncely::Oncely;
@@ -25,6 +26,9 @@ use crate::args::Global;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::output;
+
+/// How long the ledger may take for what is left to write at the end.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Serve HTTP: every guarded request runs once per key, and a retry gets the first answer.
 ///
@@ -112,6 +116,8 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
     })
     .await;
     let running = oncely.drain(config.drain).await;
+    // Counters of the last moment; without them nothing is wrong but a number.
+    let _ = tokio::time::timeout(LAST_WORDS, oncely.store().flush()).await;
     let _ = done.send(());
     let _ = ended.send(());
     // Its listener was checked before; if it failed all the same, the gateway has ended in order.

@@ -216,8 +216,9 @@ impl Client {
 
     /// Bytes pass both ways until either side has had enough. It counts as a connection, and nobody waits for its end.
     async fn tunnel<T: Transport>(self, stream: T, before: Bytes) {
-        let Self { peer, stop, open, .. } = self;
-        drop(stop);
+        let Self { gateway, peer, stop, open } = self;
+        // Whatever the gateway holds, such as the ledger, must not wait for this.
+        drop((gateway, stop));
         let client = Watched::new(stream, before, Arc::default());
         peer.tunnel.join(TokioIo::new(client)).await;
         drop(open);

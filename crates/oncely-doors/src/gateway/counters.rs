@@ -66,6 +66,11 @@ impl Counters {
         self.open.load(Ordering::Relaxed)
     }
 
+    /// How many of them are not at rest.
+    pub(super) fn awake(&self) -> u64 {
+        self.opened().saturating_sub(self.resting.load(Ordering::Relaxed))
+    }
+
     /// Counts a connection as resting, for as long as what it returns is kept.
     pub(super) fn rest(&self) -> RestingConnection<'_> {
         self.resting.fetch_add(1, Ordering::Relaxed);
@@ -146,6 +151,7 @@ mod tests {
         let (_one, two) = (lanes[0].open(), lanes[1].open());
         drop(two);
         let _resting = lanes[0].rest();
+        assert_eq!((lanes[0].opened(), lanes[0].awake()), (1, 0));
         for (lane, count) in [(0, Count::Passed), (1, Count::Passed), (1, Count::Failed)] {
             lanes[lane].add(count);
         }

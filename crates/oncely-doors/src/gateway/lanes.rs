@@ -40,9 +40,13 @@ impl Lanes {
         Ok(lanes)
     }
 
-    /// The lane with the fewest connections; none if there is no lane at all.
+    /// The lane with the fewest connections that are not at rest, and of those with as few the one with the fewest at all;
+    /// none if there is no lane.
     pub(super) fn emptiest(&self) -> Option<&Lane> {
-        self.0.iter().min_by_key(|lane| lane.gateway.counters().opened())
+        self.0.iter().min_by_key(|lane| {
+            let counters = lane.gateway.counters();
+            (counters.awake(), counters.opened())
+        })
     }
 }
 

@@ -51,7 +51,7 @@ impl PathPattern {
             Some((end, above)) if end == "**" && plain(above) => {
                 Shape::Below(format!("/{}", above.join("/")))
             }
-            _ if plain(&segments) => Shape::Only(plain_text.to_owned()),
+            _ if plain(&segments) => Shape::Only(format!("/{}", segments.join("/"))),
             _ => Shape::Segments(segments),
         };
         Ok(Self { text: text.to_owned(), shape })
@@ -189,6 +189,7 @@ mod tests {
             ("/a*b*c", "/axxc", false),
             ("/", "/", true),
             ("/", "/a", false),
+            ("//", "/", true),
         ] {
             assert_eq!(fits(pattern, path), expected, "{pattern} {path}");
         }

@@ -4,7 +4,7 @@
 //! connection which the service had closed meanwhile goes out again on another one. hyper hands such a request back
 //! (`TrySendError::take_message`); one that it does not hand back may have left, and is never sent again from here.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -72,7 +72,9 @@ pub struct Upstream {
     tls: Option<TlsConnector>,
     timeouts: Timeouts,
     kept: Mutex<Kept>,
-    shared: Mutex<Option<http2::SendRequest<Outgoing>>>,
+    shared: Mutex<Option<Shared>>,
+    /// How many connections to share there have been.
+    shares: AtomicU64,
     /// It is known to speak HTTP/1.1, where every request under way needs a connection of its own.
     speaks_http1: AtomicBool,
     /// Held by whoever opens a connection that all may share.
@@ -92,9 +94,17 @@ struct Idle {
     since: Instant,
 }
 
+/// A connection of HTTP/2.
+#[derive(Clone)]
+struct Shared {
+    sender: http2::SendRequest<Outgoing>,
+    /// Which one it is.
+    number: u64,
+}
+
 enum Connection {
     One { wire: Wire, reused: bool },
-    Shared { sender: http2::SendRequest<Outgoing>, reused: bool },
+    Shared { shared: Shared, reused: bool },
 }
 
 /// Whether a connection may be one that was kept.
@@ -120,6 +130,7 @@ impl Upstream {
             timeouts,
             kept: Mutex::default(),
             shared: Mutex::default(),
+            shares: AtomicU64::new(0),
             connecting: tokio::sync::Mutex::default(),
         })
     }
@@ -146,14 +157,14 @@ impl Upstream {
                         Err(_) => return Err(SendFailure::TimedOut(patience)),
                     }
                 }
-                Connection::Shared { mut sender, reused } => {
+                Connection::Shared { mut shared, reused } => {
                     self.complete_uri(&mut request);
-                    let sent = tokio::time::timeout(patience, sender.try_send_request(request)).await;
+                    let sent = tokio::time::timeout(patience, shared.sender.try_send_request(request)).await;
                     if let Ok(Ok(response)) = sent {
                         return Ok(response.map(AnswerBody::alone));
                     }
                     // Whatever is wrong with it, the next request begins anew.
-                    *lock(&self.shared) = None;
+                    lock(&self.shared).take_if(|there| there.number == shared.number);
                     match sent {
                         Ok(Err(error)) => (error, reused),
                         _ => return Err(SendFailure::TimedOut(patience)),
@@ -186,8 +197,8 @@ impl Upstream {
 
     async fn connection(self: &Arc<Self>, reuse: Reuse) -> Result<Connection, SendFailure> {
         if reuse == Reuse::Allowed {
-            if let Some(sender) = self.shared() {
-                return Ok(Connection::Shared { sender, reused: true });
+            if let Some(shared) = self.shared() {
+                return Ok(Connection::Shared { shared, reused: true });
             }
             // One that the service has closed meanwhile hands the request back.
             if let Some(wire) = self.take_idle() {
@@ -195,21 +206,15 @@ impl Upstream {
             }
         }
         // Rare, and large: not part of every request's room.
-        match tokio::time::timeout(self.timeouts.connect, Box::pin(self.connect_in_turn(reuse))).await {
-            Ok(connected) => connected.map_err(|e| SendFailure::NotSent(format!("could not connect: {e}"))),
-            Err(_) => {
-                let waited = self.timeouts.connect.as_millis();
-                Err(SendFailure::NotSent(format!("could not connect within {waited} ms")))
-            }
-        }
+        Box::pin(self.connect_in_turn(reuse)).await.map_err(SendFailure::NotSent)
     }
 
     /// The connection of HTTP/2, if there is one that still leads somewhere.
-    fn shared(&self) -> Option<http2::SendRequest<Outgoing>> {
+    fn shared(&self) -> Option<Shared> {
         if self.speaks_http1.load(Ordering::Relaxed) {
             return None;
         }
-        lock(&self.shared).clone().filter(|sender| !sender.is_closed())
+        lock(&self.shared).clone().filter(|shared| !shared.sender.is_closed())
     }
 
     fn take_idle(&self) -> Option<Wire> {
@@ -243,19 +248,32 @@ impl Upstream {
     }
 
     /// One connection of HTTP/2 is enough for all: who comes while it is opened waits for it, and opens no second one.
-    async fn connect_in_turn(self: &Arc<Self>, reuse: Reuse) -> Result<Connection, BoxError> {
+    async fn connect_in_turn(self: &Arc<Self>, reuse: Reuse) -> Result<Connection, String> {
         if reuse == Reuse::ForUpgrade || self.speaks_http1.load(Ordering::Relaxed) {
-            return self.connect(reuse).await;
+            return self.connect_in_time(reuse).await;
         }
-        let turn = self.connecting.lock().await;
-        if let Some(sender) = self.shared() {
-            return Ok(Connection::Shared { sender, reused: true });
+        let turn = tokio::time::timeout(self.timeouts.connect, self.connecting.lock());
+        let Ok(turn) = turn.await else { return Err(self.too_late()) };
+        if let Some(shared) = self.shared() {
+            return Ok(Connection::Shared { shared, reused: true });
         }
         if self.speaks_http1.load(Ordering::Relaxed) {
             // Found out by the one before.
             drop(turn);
         }
-        self.connect(reuse).await
+        // Whoever has the turn has all the time there is: with what is left of theirs, one after the other would fail.
+        self.connect_in_time(reuse).await
+    }
+
+    async fn connect_in_time(self: &Arc<Self>, reuse: Reuse) -> Result<Connection, String> {
+        match tokio::time::timeout(self.timeouts.connect, self.connect(reuse)).await {
+            Ok(connected) => connected.map_err(|e| format!("could not connect: {e}")),
+            Err(_) => Err(self.too_late()),
+        }
+    }
+
+    fn too_late(&self) -> String {
+        format!("could not connect within {} ms", self.timeouts.connect.as_millis())
     }
 
     async fn connect(self: &Arc<Self>, reuse: Reuse) -> Result<Connection, BoxError> {
@@ -298,8 +316,9 @@ impl Upstream {
         let (sender, connection) = builder.handshake(io).await?;
         // Its end shows in the sender.
         tokio::spawn(async move { drop(connection.await) });
-        *lock(&self.shared) = Some(sender.clone());
-        Ok(Connection::Shared { sender, reused: false })
+        let shared = Shared { sender, number: self.shares.fetch_add(1, Ordering::Relaxed) };
+        *lock(&self.shared) = Some(shared.clone());
+        Ok(Connection::Shared { shared, reused: false })
     }
 
     /// Ties the connection to the body: it is free again when the body has ended.
