@@ -7,7 +7,7 @@
 mod answer;
 mod judge;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -158,8 +158,14 @@ pub fn run(programs: &Programs, runner: &Runner, outside: &Outside, plan: Plan) 
             .collect();
         workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| "a worker panicked")?)
     })?;
-    // A server whose proxy was killed works on by itself.
-    outside.settle()?;
+    // A server whose proxy was killed works on by itself; and a client may have been killed between the look at its
+    // children and the start of one.
+    let mut asked = BTreeSet::new();
+    outside.settle_telling(|pid, line| {
+        if listens(line) && asked.insert(pid) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+    })?;
     campaign.judge()
 }
 
@@ -322,10 +328,14 @@ fn pick_victims(mut chain: Vec<(Victim, Pid)>, rng: &mut Rng) -> Vec<(Victim, Pi
 fn end_orphans(chain: &[(Victim, Pid)]) {
     for (_, pid) in chain.iter().filter(|(who, _)| *who == Victim::Proxy) {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        if line.windows(8).any(|part| part == b"--listen") {
+        if listens(&line) {
             let _ = kill(*pid, Signal::SIGTERM);
         }
     }
+}
+
+fn listens(line: &[u8]) -> bool {
+    line.split(|byte| *byte == 0).any(|argument| argument == b"--listen")
 }
 
 /// How the tool ends for a key: the same in every attempt's arguments, since they are the payload.

@@ -75,30 +75,40 @@ impl Outside {
 
     /// Waits until no command that reports here is alive: one whose runner was killed works on by itself.
     pub fn settle(&self) -> Checked<()> {
+        self.settle_telling(|_, _| {})
+    }
+
+    /// The same; every look tells who is still alive, with its number and its command line.
+    pub fn settle_telling(&self, mut alive: impl FnMut(i32, &[u8])) -> Checked<()> {
         for _ in 0..6_000 {
-            if !self.is_awaited()? {
+            let awaited = self.awaited()?;
+            if awaited.is_empty() {
                 return Ok(());
+            }
+            for (pid, line) in &awaited {
+                alive(*pid, line);
             }
             thread::sleep(Duration::from_millis(5));
         }
         Err("commands are still alive after 30 s".into())
     }
 
-    fn is_awaited(&self) -> Checked<bool> {
+    /// Those that name this ledger in their command lines.
+    fn awaited(&self) -> Checked<Vec<(i32, Vec<u8>)>> {
         use std::os::unix::ffi::OsStrExt;
-        let (socket, server) = (self.socket.as_os_str().as_bytes(), self.server.id().to_string());
+        let (socket, server) = (self.socket.as_os_str().as_bytes(), i32::try_from(self.server.id())?);
+        let mut awaited = Vec::new();
         for entry in std::fs::read_dir("/proc")? {
             let entry = entry?;
-            let name = entry.file_name();
-            if name.as_bytes().first().is_some_and(u8::is_ascii_digit)
-                && name.as_bytes() != server.as_bytes()
+            let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            if let Some(pid) = pid.filter(|pid| *pid != server)
                 && let Ok(line) = std::fs::read(entry.path().join("cmdline"))
                 && line.split(|b| *b == 0).any(|argument| argument == socket)
             {
-                return Ok(true);
+                awaited.push((pid, line));
             }
         }
-        Ok(false)
+        Ok(awaited)
     }
 }
 
