@@ -20,7 +20,10 @@ pub(crate) fn measure(bench: &mut Bench, server: &Postgres, pool: usize) -> Resu
     for (callers, most) in LINES {
         let mut seen: [Series; 2] = Default::default();
         for round in 1..=bench.rounds {
-            progress(&format!("{small} and {large} records, {callers} callers, round {round} of {}", bench.rounds));
+            progress(&format!(
+                "{small} and {large} records, {callers} callers, round {round} of {}",
+                bench.rounds
+            ));
             let mut turns: [Turns; 2] = Default::default();
             for _ in 0..TURNS {
                 for (ledger, turns) in ledgers.iter().zip(&mut turns) {
@@ -35,10 +38,14 @@ pub(crate) fn measure(bench: &mut Bench, server: &Postgres, pool: usize) -> Resu
         }
         let slower = seen[0].over(&seen[1]);
         rows.push(
-            Row::new(format!("begin + complete, {callers} callers, {large} records"), &seen[1], Unit::PerSecond)
-                .against(&format!("{small} records"), &seen[0], Unit::PerSecond)
-                .ratio(&slower, Unit::Times)
-                .target(Target::AtMost(most, Unit::Times), &slower),
+            Row::new(
+                format!("begin + complete, {callers} callers, {large} records"),
+                &seen[1],
+                Unit::PerSecond,
+            )
+            .against(&format!("{small} records"), &seen[0], Unit::PerSecond)
+            .ratio(&slower, Unit::Times)
+            .target(Target::AtMost(most, Unit::Times), &slower),
         );
     }
     Ok(rows)
@@ -50,7 +57,8 @@ fn load(bench: &mut Bench, server: &Postgres, records: u64, pool: usize) -> Resu
     let address = server.fresh_database()?;
     let first = bench.keys();
     let ledger = bench.runtime.block_on(async {
-        let ledger = Oncely::new(oncely_store::open(&format!("{address}?pool={pool}&sslmode=disable")).await?);
+        let ledger =
+            Oncely::new(oncely_store::open(&format!("{address}?pool={pool}&sslmode=disable")).await?);
         ours::begin_complete(&ledger, first, workload::small_payload(first)).await?;
         Result::Ok(ledger)
     })?;

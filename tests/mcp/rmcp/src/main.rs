@@ -128,7 +128,11 @@ impl Server {
             "test_multiple_content_types" => json!([
                 text("Multiple content types test:"),
                 image(),
-                embedded("test://mixed-content-resource", "application/json", r#"{"test":"data","value":123}"#),
+                embedded(
+                    "test://mixed-content-resource",
+                    "application/json",
+                    r#"{"test":"data","value":123}"#
+                ),
             ]),
             "test_error_handling" => json!([text("This tool intentionally returns an error for testing")]),
             "json_schema_2020_12_tool" => json!([text("valid")]),
@@ -137,26 +141,34 @@ impl Server {
         Some(json!({ "content": content, "isError": tool == "test_error_handling" }))
     }
 
-    async fn elicited(context: &RequestContext<RoleServer>, form: Value) -> Result<CallToolResponse, ErrorData> {
+    async fn elicited(
+        context: &RequestContext<RoleServer>,
+        form: Value,
+    ) -> Result<CallToolResponse, ErrorData> {
         let got = context.peer.create_elicitation(typed(form)?).await;
         let got = got.map_err(|e| ErrorData::internal_error(e.to_string(), None))?;
         let (action, content) = (json!(got.action), json!(got.content));
         said(&[text(format!("Elicitation completed: action={action}, content={content}"))])
     }
 
-    async fn sampled(context: &RequestContext<RoleServer>, prompt: &str) -> Result<CallToolResponse, ErrorData> {
+    async fn sampled(
+        context: &RequestContext<RoleServer>,
+        prompt: &str,
+    ) -> Result<CallToolResponse, ErrorData> {
         let messages = json!([{ "role": "user", "content": text(prompt) }]);
         let asked = typed(json!({ "messages": messages, "maxTokens": 100 }))?;
         let got = context.peer.create_message(asked).await;
         let got = json!(got.map_err(|e| ErrorData::internal_error(e.to_string(), None))?);
-        let words = got["content"]["text"].as_str().or(got["content"][0]["text"].as_str()).unwrap_or_default();
+        let words =
+            got["content"]["text"].as_str().or(got["content"][0]["text"].as_str()).unwrap_or_default();
         said(&[text(format!("LLM response: {words}"))])
     }
 
     async fn logged(context: &RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
         for words in ["Tool execution started", "Tool processing data", "Tool execution completed"] {
             // A client that has gone needs no word of it.
-            let _ = context.peer.notify_logging_message(typed(json!({ "level": "info", "data": words }))?).await;
+            let _ =
+                context.peer.notify_logging_message(typed(json!({ "level": "info", "data": words }))?).await;
             tokio::time::sleep(TICK).await;
         }
         said(&[text("logged")])
@@ -191,7 +203,8 @@ impl ServerHandler for Server {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let listed = TOOLS.map(|name| {
-            let mut tool = json!({ "name": name, "description": name.replace('_', " "), "inputSchema": schema(name) });
+            let mut tool =
+                json!({ "name": name, "description": name.replace('_', " "), "inputSchema": schema(name) });
             if !self.annotations.is_null() {
                 tool["annotations"] = self.annotations.clone();
             }
@@ -231,7 +244,9 @@ impl ServerHandler for Server {
                 Self::elicited(&context, form("Defaults", fields, &[])).await
             }
             "test_input_required_result_elicitation" => match given.get("user_name") {
-                Some(answer) => said(&[text(format!("Hello, {}!", answer["content"]["name"].as_str().unwrap_or("you")))]),
+                Some(answer) => {
+                    said(&[text(format!("Hello, {}!", answer["content"]["name"].as_str().unwrap_or("you")))])
+                }
                 None => {
                     let form = form("What is your name?", json!({ "name": string }), &["name"]);
                     asked(json!({ "user_name": { "method": "elicitation/create", "params": form } }), None)
@@ -258,8 +273,10 @@ impl ServerHandler for Server {
         _: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         let prompt = |name: &str, arguments: &[&str]| {
-            let needed: Vec<Value> =
-                arguments.iter().map(|name| json!({ "name": name, "description": name, "required": true })).collect();
+            let needed: Vec<Value> = arguments
+                .iter()
+                .map(|name| json!({ "name": name, "description": name, "required": true }))
+                .collect();
             json!({ "name": name, "description": name.replace('_', " "), "arguments": needed })
         };
         typed(json!({ "prompts": [
@@ -280,7 +297,11 @@ impl ServerHandler for Server {
         let content = match request.name.as_str() {
             "test_simple_prompt" => vec![text("This is a simple prompt for testing.")],
             "test_prompt_with_arguments" => {
-                vec![text(format!("Prompt with arguments: arg1='{}', arg2='{}'", argument("arg1"), argument("arg2")))]
+                vec![text(format!(
+                    "Prompt with arguments: arg1='{}', arg2='{}'",
+                    argument("arg1"),
+                    argument("arg2")
+                ))]
             }
             "test_prompt_with_embedded_resource" => {
                 let uri = argument("resourceUri");
@@ -302,7 +323,8 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let resource = |uri: &str, kind: &str| json!({ "uri": uri, "name": uri, "description": uri, "mimeType": kind });
+        let resource =
+            |uri: &str, kind: &str| json!({ "uri": uri, "name": uri, "description": uri, "mimeType": kind });
         typed(json!({ "resources": [
             resource("test://static-text", "text/plain"),
             resource("test://static-binary", "image/png"),
@@ -315,7 +337,9 @@ impl ServerHandler for Server {
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         let uri = "test://template/{id}/data";
-        typed(json!({ "resourceTemplates": [{ "uriTemplate": uri, "name": "template", "description": "a template" }] }))
+        typed(
+            json!({ "resourceTemplates": [{ "uriTemplate": uri, "name": "template", "description": "a template" }] }),
+        )
     }
 
     async fn read_resource(
@@ -332,7 +356,10 @@ impl ServerHandler for Server {
             uri => {
                 let name = uri.strip_prefix("test://template/").and_then(|rest| rest.strip_suffix("/data"));
                 let Some(name) = name else {
-                    return Err(ErrorData::resource_not_found("Resource not found", Some(json!({ "uri": uri }))));
+                    return Err(ErrorData::resource_not_found(
+                        "Resource not found",
+                        Some(json!({ "uri": uri })),
+                    ));
                 };
                 let data = format!(r#"{{"id":"{name}","templateTest":true,"data":"Data for ID: {name}"}}"#);
                 json!({ "mimeType": "application/json", "text": data })
@@ -350,15 +377,27 @@ impl ServerHandler for Server {
         typed(json!({ "completion": { "values": ["paris", "park", "party"], "total": 3, "hasMore": false } }))
     }
 
-    async fn set_level(&self, _: SetLevelRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    async fn set_level(
+        &self,
+        _: SetLevelRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
         Ok(())
     }
 
-    async fn subscribe(&self, _: SubscribeRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    async fn subscribe(
+        &self,
+        _: SubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
         Ok(())
     }
 
-    async fn unsubscribe(&self, _: UnsubscribeRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    async fn unsubscribe(
+        &self,
+        _: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
         Ok(())
     }
 }
