@@ -8,11 +8,13 @@
 // Logging and sampling are on their way out of the protocol, and still part of it.
 #![allow(deprecated)]
 
+mod answers;
+
 use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
-    GetPromptRequestParams, GetPromptResponse, GetPromptResult, InputRequiredResult, ListPromptsResult,
+    GetPromptRequestParams, GetPromptResponse, GetPromptResult, ListPromptsResult,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
     ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerConfig, SetLevelRequestParams,
     SubscribeRequestParams, UnsubscribeRequestParams,
@@ -21,11 +23,10 @@ use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-const PNG: &str =
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+use answers::{PNG, asked, embedded, form, image, said, schema, text, typed, unknown};
+
 const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=";
 const TICK: Duration = Duration::from_millis(50);
 const TOOLS: [&str; 15] = [
@@ -50,67 +51,6 @@ const TOOLS: [&str; 15] = [
 struct Server {
     /// What every tool says of itself.
     annotations: Value,
-}
-
-/// What was written as JSON, in the SDK's own type.
-fn typed<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
-    serde_json::from_value(value).map_err(|e| ErrorData::internal_error(e.to_string(), None))
-}
-
-fn unknown(what: &str, name: &str) -> ErrorData {
-    ErrorData::invalid_params(format!("Unknown {what}: {name}"), None)
-}
-
-fn text(words: impl Into<String>) -> Value {
-    json!({ "type": "text", "text": words.into() })
-}
-
-fn image() -> Value {
-    json!({ "type": "image", "data": PNG, "mimeType": "image/png" })
-}
-
-fn embedded(uri: &str, kind: &str, words: &str) -> Value {
-    json!({ "type": "resource", "resource": { "uri": uri, "mimeType": kind, "text": words } })
-}
-
-fn said(content: &[Value]) -> Result<CallToolResponse, ErrorData> {
-    Ok(typed::<CallToolResult>(json!({ "content": content, "isError": false }))?.into())
-}
-
-fn asked(requests: Value, state: Option<&str>) -> Result<CallToolResponse, ErrorData> {
-    let mut result = json!({ "resultType": "input_required", "inputRequests": requests });
-    if let Some(state) = state {
-        result["requestState"] = state.into();
-    }
-    Ok(typed::<InputRequiredResult>(result)?.into())
-}
-
-fn form(message: &str, properties: Value, required: &[&str]) -> Value {
-    let schema = json!({ "type": "object", "properties": properties, "required": required });
-    json!({ "mode": "form", "message": message, "requestedSchema": schema })
-}
-
-fn schema(tool: &str) -> Value {
-    let one = |name: &str| json!({ "type": "object", "properties": { name: { "type": "string" } }, "required": [name] });
-    match tool {
-        "test_sampling" => one("prompt"),
-        "test_elicitation" => one("message"),
-        "json_schema_2020_12_tool" => json!({
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "type": "object",
-            "$defs": { "address": { "$anchor": "addressDef", "type": "object",
-                "properties": { "street": { "type": "string" }, "city": { "type": "string" } } } },
-            "properties": { "name": { "type": "string" }, "address": { "$ref": "#/$defs/address" },
-                "contactMethod": { "type": "string", "enum": ["phone", "email"] },
-                "phone": { "type": "string" }, "email": { "type": "string" } },
-            "allOf": [{ "anyOf": [{ "required": ["phone"] }, { "required": ["email"] }] }],
-            "if": { "properties": { "contactMethod": { "const": "phone" } }, "required": ["contactMethod"] },
-            "then": { "required": ["phone"] },
-            "else": { "required": ["email"] },
-            "additionalProperties": false,
-        }),
-        _ => json!({ "type": "object", "properties": {} }),
-    }
 }
 
 impl Server {

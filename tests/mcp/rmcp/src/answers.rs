@@ -1,0 +1,70 @@
+//! What the suite has the server answer, as JSON.
+
+use rmcp::ErrorData;
+use rmcp::model::{CallToolResponse, CallToolResult, InputRequiredResult};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+pub const PNG: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+/// What was written as JSON, in the SDK's own type.
+pub fn typed<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
+    serde_json::from_value(value).map_err(|e| ErrorData::internal_error(e.to_string(), None))
+}
+
+pub fn unknown(what: &str, name: &str) -> ErrorData {
+    ErrorData::invalid_params(format!("Unknown {what}: {name}"), None)
+}
+
+pub fn text(words: impl Into<String>) -> Value {
+    json!({ "type": "text", "text": words.into() })
+}
+
+pub fn image() -> Value {
+    json!({ "type": "image", "data": PNG, "mimeType": "image/png" })
+}
+
+pub fn embedded(uri: &str, kind: &str, words: &str) -> Value {
+    json!({ "type": "resource", "resource": { "uri": uri, "mimeType": kind, "text": words } })
+}
+
+pub fn said(content: &[Value]) -> Result<CallToolResponse, ErrorData> {
+    Ok(typed::<CallToolResult>(json!({ "content": content, "isError": false }))?.into())
+}
+
+pub fn asked(requests: Value, state: Option<&str>) -> Result<CallToolResponse, ErrorData> {
+    let mut result = json!({ "resultType": "input_required", "inputRequests": requests });
+    if let Some(state) = state {
+        result["requestState"] = state.into();
+    }
+    Ok(typed::<InputRequiredResult>(result)?.into())
+}
+
+pub fn form(message: &str, properties: Value, required: &[&str]) -> Value {
+    let schema = json!({ "type": "object", "properties": properties, "required": required });
+    json!({ "mode": "form", "message": message, "requestedSchema": schema })
+}
+
+pub fn schema(tool: &str) -> Value {
+    let one = |name: &str| json!({ "type": "object", "properties": { name: { "type": "string" } }, "required": [name] });
+    match tool {
+        "test_sampling" => one("prompt"),
+        "test_elicitation" => one("message"),
+        "json_schema_2020_12_tool" => json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "type": "object",
+            "$defs": { "address": { "$anchor": "addressDef", "type": "object",
+                "properties": { "street": { "type": "string" }, "city": { "type": "string" } } } },
+            "properties": { "name": { "type": "string" }, "address": { "$ref": "#/$defs/address" },
+                "contactMethod": { "type": "string", "enum": ["phone", "email"] },
+                "phone": { "type": "string" }, "email": { "type": "string" } },
+            "allOf": [{ "anyOf": [{ "required": ["phone"] }, { "required": ["email"] }] }],
+            "if": { "properties": { "contactMethod": { "const": "phone" } }, "required": ["contactMethod"] },
+            "then": { "required": ["phone"] },
+            "else": { "required": ["email"] },
+            "additionalProperties": false,
+        }),
+        _ => json!({ "type": "object", "properties": {} }),
+    }
+}
