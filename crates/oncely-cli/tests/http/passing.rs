@@ -83,20 +83,33 @@ fn bodies_of_any_length_pass_through_unguarded() {
     assert_eq!(upstream.effects().keys().next().unwrap().len(), "/upload ".len() + body.len());
 }
 
-#[test]
-fn http2_is_spoken_on_both_sides_without_tls() {
-    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+/// A gateway in front of a gateway in front of a service.
+struct Chain {
+    outer: Gateway,
+    inner: Gateway,
+    upstream: Upstream,
+    homes: [tempfile::TempDir; 2],
+}
+
+fn chain_of_http2() -> Chain {
+    let homes = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let upstream = Upstream::start();
     let config = format!(
         "[server]\nadmin = \"127.0.0.1:0\"\n[[route]]\nmatch = \"/**\"\nupstream = \"{}\"\n",
         upstream.url()
     );
-    let inner = Gateway::start_with(home.path(), &config);
-    let outer_home = tempfile::tempdir().unwrap();
-    let config = one_thread(&format!("h2c://{}", inner.address));
-    let outer = Gateway::start_with(outer_home.path(), &config);
+    let inner = Gateway::start_with(homes[0].path(), &config);
+    let outer = Gateway::start_with(homes[1].path(), &one_thread(&format!("h2c://{}", inner.address)));
+    Chain { outer, inner, upstream, homes }
+}
+
+#[test]
+fn http2_is_spoken_on_both_sides_without_tls() {
+    let Chain { upstream, inner, outer, homes } = chain_of_http2();
     check_chain(&outer, &inner, &upstream);
-    assert_eq!(records(home.path()).len(), 1);
-    assert_eq!(records(outer_home.path()).len(), 1);
+    for home in &homes {
+        assert_eq!(records(home.path()).len(), 1);
+    }
 }
 
 #[test]
@@ -136,14 +149,7 @@ fn tls_is_spoken_on_both_sides() {
 
 #[test]
 fn requests_that_come_at_once_open_one_connection_of_http2() {
-    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
-    let config = format!(
-        "[server]\nadmin = \"127.0.0.1:0\"\n[[route]]\nmatch = \"/**\"\nupstream = \"{}\"\n",
-        upstream.url()
-    );
-    let inner = Gateway::start_with(home.path(), &config);
-    let outer_home = tempfile::tempdir().unwrap();
-    let outer = Gateway::start_with(outer_home.path(), &one_thread(&format!("h2c://{}", inner.address)));
+    let Chain { inner, outer, .. } = &chain_of_http2();
     let mut streams: Vec<_> =
         (0..50).map(|_| client::open(outer.address, &client::request("GET", "/first", &[], ""))).collect();
     for stream in &mut streams {
