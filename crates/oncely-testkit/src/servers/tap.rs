@@ -28,6 +28,8 @@ struct State {
     delay: Duration,
     /// How many more bytes of answers pass before everything is cut once.
     answer_budget: Option<usize>,
+    /// How often an answer has been cut at its byte.
+    cuts: usize,
     /// Both ends of every connection, by its number.
     open: Vec<(u64, TcpStream, TcpStream)>,
     next: u64,
@@ -57,6 +59,7 @@ impl Tap {
             flow: Flow::Passing,
             delay: Duration::ZERO,
             answer_budget: None,
+            cuts: 0,
             open: Vec::new(),
             next: 0,
         };
@@ -117,6 +120,19 @@ impl Tap {
     /// arrives and its answer does not.
     pub fn cut_after_answered(&self, bytes: usize) {
         self.shared.change(|state| state.answer_budget = Some(bytes));
+    }
+
+    /// How often [`Self::cut_after_answered`] has cut: each time an answer was on its way and did not arrive whole.
+    pub fn cuts(&self) -> usize {
+        locked(&self.shared.state).cuts
+    }
+
+    /// Waits for the next such cut if one is pending, and says whether none is pending any more.
+    pub fn cut_within(&self, patience: Duration) -> bool {
+        let state = locked(&self.shared.state);
+        let waited =
+            self.shared.changed.wait_timeout_while(state, patience, |state| state.answer_budget.is_some());
+        waited.unwrap_or_else(PoisonError::into_inner).0.answer_budget.is_none()
     }
 
     /// How many connections are open.
@@ -201,7 +217,10 @@ impl Shared {
                 break;
             }
             if passed < read {
-                self.change(State::close_all);
+                self.change(|state| {
+                    state.cuts += 1;
+                    state.close_all();
+                });
                 break;
             }
         }
