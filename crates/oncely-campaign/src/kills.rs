@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 use oncely_testkit::sim::Rng;
 
 use crate::Checked;
+use crate::landings::Landings;
 use crate::ledger::Runner;
 use crate::outside::Outside;
 use crate::programs::Programs;
@@ -25,6 +26,8 @@ use crate::programs::Programs;
 pub struct Plan {
     /// Kills that must land on a living process.
     pub kills: u64,
+    /// It goes on, for a while, until a kill has landed in each of these.
+    pub phases: &'static [Phase],
     /// All that is random follows from it, but for the scheduling of processes.
     pub seed: u64,
     /// Processes at a time.
@@ -105,14 +108,12 @@ struct Campaign<'a> {
     runner: &'a Runner,
     effect: &'a Path,
     outside: &'a Outside,
-    /// Kills that landed so far.
-    landed: AtomicU64,
+    landings: Landings<Phase>,
     runs: AtomicU64,
     shared_keys: AtomicU64,
     /// How long an undisturbed run takes, so that kills spread over all of it.
     run_us: AtomicU64,
     told: Mutex<BTreeMap<String, Told>>,
-    phases: Mutex<BTreeMap<Phase, u64>>,
     broken: Mutex<Vec<String>>,
 }
 
@@ -123,12 +124,11 @@ pub fn run(programs: &Programs, runner: &Runner, outside: &Outside, plan: Plan) 
         runner,
         effect: &programs.effect,
         outside,
-        landed: AtomicU64::new(0),
+        landings: Landings::wanted(plan.kills, plan.phases),
         runs: AtomicU64::new(0),
         shared_keys: AtomicU64::new(0),
         run_us: AtomicU64::new(8_000),
         told: Mutex::default(),
-        phases: Mutex::default(),
         broken: Mutex::default(),
     };
     thread::scope(|scope| -> Checked<()> {
@@ -146,7 +146,7 @@ impl Campaign<'_> {
     fn work(&self, worker: u64) -> Checked<()> {
         let mut rng = Rng::split(self.plan.seed, worker);
         for turn in 0.. {
-            if self.landed.load(Ordering::Relaxed) >= self.plan.kills {
+            if self.landings.are_enough() {
                 break;
             }
             let key = self.pick_key(&mut rng, worker, turn);
@@ -154,9 +154,7 @@ impl Campaign<'_> {
             let counted = if landed { self.outside.count(&key)? } else { 0 };
             let retry = self.retry(&key)?;
             if landed {
-                self.landed.fetch_add(1, Ordering::Relaxed);
-                let phase = phase_of(&key, &retry, counted);
-                *locked(&self.phases).entry(phase).or_default() += 1;
+                self.landings.add(phase_of(&key, &retry, counted));
             }
         }
         Ok(())

@@ -7,7 +7,7 @@
 //! - [`kills`]: many processes on one ledger, killed at random moments.
 //! - [`mcp_kills`]: MCP clients, proxies and servers, killed at random moments.
 //! - [`failovers`]: processes on one ledger whose server is killed and replaced under them.
-//! - `judge`: what a key is judged by after any of these.
+//! - `landings`: where kills landed, and whether that is enough; `judge`: what a key is judged by after any of these.
 //! - [`syscalls`]: one run, killed or failed at each of its system calls in turn.
 //! - [`cuts`]: power cuts under many writers, on the mounts of [`mounts`].
 //! - [`clock`]: one run whose wall clock is somewhere else; [`hosts`]: runs on other machines; [`mod@bench`]: what a test of
@@ -22,6 +22,7 @@ pub mod failovers;
 pub mod hosts;
 mod judge;
 pub mod kills;
+mod landings;
 pub mod ledger;
 pub mod mcp_kills;
 pub mod mounts;

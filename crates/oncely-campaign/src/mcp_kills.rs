@@ -21,6 +21,7 @@ use oncely_testkit::sim::Rng;
 use self::answer::Answer;
 use crate::Checked;
 use crate::kills::{children_of, was_killed};
+use crate::landings::Landings;
 use crate::ledger::Runner;
 use crate::outside::Outside;
 use crate::programs::Programs;
@@ -34,6 +35,8 @@ const PAUSE_US_MAX: u64 = 20_000;
 pub struct Plan {
     /// Calls in which a kill must land on a living process.
     pub kills: u64,
+    /// It goes on, for a while, until a kill has landed in each of these.
+    pub phases: &'static [Phase],
     /// All that is random follows from it, but for the scheduling of processes.
     pub seed: u64,
     /// Chains of processes at a time.
@@ -123,14 +126,12 @@ struct Campaign<'a> {
     programs: &'a Programs,
     runner: &'a Runner,
     outside: &'a Outside,
-    /// Calls so far in which a kill landed.
-    landed: AtomicU64,
+    landings: Landings<Phase>,
     calls: AtomicU64,
     shared_keys: AtomicU64,
     /// How long an undisturbed call takes, so that kills spread over all of it.
     call_us: AtomicU64,
     told: Mutex<BTreeMap<String, Told>>,
-    phases: Mutex<BTreeMap<Phase, u64>>,
     victims: Mutex<BTreeMap<Victim, u64>>,
     broken: Mutex<Vec<String>>,
 }
@@ -142,12 +143,11 @@ pub fn run(programs: &Programs, runner: &Runner, outside: &Outside, plan: Plan) 
         programs,
         runner,
         outside,
-        landed: AtomicU64::new(0),
+        landings: Landings::wanted(plan.kills, plan.phases),
         calls: AtomicU64::new(0),
         shared_keys: AtomicU64::new(0),
         call_us: AtomicU64::new(20_000),
         told: Mutex::default(),
-        phases: Mutex::default(),
         victims: Mutex::default(),
         broken: Mutex::default(),
     };
@@ -173,7 +173,7 @@ impl Campaign<'_> {
     fn work(&self, worker: u64) -> Checked<()> {
         let mut rng = Rng::split(self.plan.seed, worker);
         for turn in 0.. {
-            if self.landed.load(Ordering::Relaxed) >= self.plan.kills {
+            if self.landings.are_enough() {
                 break;
             }
             let key = self.pick_key(&mut rng, worker, turn);
@@ -181,8 +181,7 @@ impl Campaign<'_> {
             let counted = if landed { self.outside.count(&key)? } else { 0 };
             let retry = self.retry(&key)?;
             if landed {
-                self.landed.fetch_add(1, Ordering::Relaxed);
-                *locked(&self.phases).entry(phase_of(&key, &retry, counted)).or_default() += 1;
+                self.landings.add(phase_of(&key, &retry, counted));
             }
         }
         Ok(())

@@ -26,7 +26,7 @@ fn no_power_cut_loses_what_was_acknowledged() {
     let Some(report) = cut(100, Way::Oncely).unwrap() else { return };
     assert!(report.broken.is_empty(), "{:#?}", report.broken);
     assert_eq!(report.cuts, 100);
-    assert!(report.claims > 500 && report.ends > 250, "hardly anything was written: {report:?}");
+    assert!(report.claims > 100 && report.ends > 50, "hardly anything was written: {report:?}");
 }
 
 #[test]

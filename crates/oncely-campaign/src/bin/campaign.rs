@@ -82,7 +82,7 @@ fn kill(programs: &Programs, arguments: &Arguments) -> Checked<Vec<String>> {
         let runner = Runner::oncely(programs, &directory.path().join("ledger.db"));
         let seed = arguments.seed + round;
         let left = arguments.count - total.landed();
-        let plan = kills::Plan { kills: left.min(ROUND), seed, workers: arguments.workers };
+        let plan = kills::Plan { kills: left.min(ROUND), phases: &[], seed, workers: arguments.workers };
         total.add(kills::run(programs, &runner, &outside, plan)?);
         println!(
             "round {round}, seed {seed}: {} kills landed, {} broken promises",
@@ -111,7 +111,7 @@ fn kill_mcp(programs: &Programs, arguments: &Arguments) -> Checked<Vec<String>> 
         let runner = Runner::oncely(programs, &directory.path().join("ledger.db"));
         let (seed, kills) = (arguments.seed + round, (arguments.count - landed).min(ROUND / 4));
         let between = if round % 2 == 0 { mcp_kills::Between::Oncely } else { mcp_kills::Between::Listening };
-        let plan = mcp_kills::Plan { kills, seed, workers: arguments.workers, between };
+        let plan = mcp_kills::Plan { kills, phases: &[], seed, workers: arguments.workers, between };
         let mut report = mcp_kills::run(programs, &runner, &outside, plan)?;
         landed += report.landed();
         broken.append(&mut report.broken);

@@ -27,7 +27,7 @@ impl Campaign<'_> {
         report.in_doubt_with_effect = judged.in_doubt_with_effect;
         report.compared = self.compare()?;
         report.runs = self.runs.load(Ordering::Relaxed);
-        report.kills = locked(&self.phases).clone();
+        report.kills = self.landings.by_phase();
         report.effects = counts.values().sum();
         report.broken.append(&mut locked(&self.broken));
         Ok(report)

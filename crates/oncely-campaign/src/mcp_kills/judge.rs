@@ -35,7 +35,7 @@ impl Campaign<'_> {
             }
         }
         report.calls = self.calls.load(Ordering::Relaxed);
-        report.kills = locked(&self.phases).clone();
+        report.kills = self.landings.by_phase();
         report.victims = locked(&self.victims).clone();
         report.effects = counts.values().sum();
         report.broken.append(&mut locked(&self.broken));
