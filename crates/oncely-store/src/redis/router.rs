@@ -18,6 +18,7 @@ use super::checks::{self, Profile};
 use super::connect::{Dialer, Wire};
 use super::drive::drive;
 use super::errors::Redirect;
+use super::flight::departure;
 use super::head::{self, Head};
 use super::keys::Keys;
 use super::link::{Answer, Asks, Node, Request, Terms, Writes};
@@ -233,7 +234,13 @@ impl Router {
 
     fn send_to(self: &Arc<Self>, request: Request, server: &RedisServer) {
         let node = self.node(server);
-        node.push(request, self.dialer.options.queue_max);
+        let request = match node.len() {
+            0 => node.desk.send(request, |request| departure(self, vec![request])),
+            _ => Err(Box::new(request)),
+        };
+        if let Err(request) = request {
+            node.push(*request, self.dialer.options.queue_max);
+        }
     }
 
     fn node(self: &Arc<Self>, server: &RedisServer) -> Arc<Node> {
