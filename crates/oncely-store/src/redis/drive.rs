@@ -10,8 +10,9 @@
 //! request where it is: the answer is read and dropped. A connection that broke, or was given up half-way, is never used
 //! again. So no caller can be handed another one's answer.
 //!
-//! The server syncs once for all that it has read in one go, and reads about 16 KiB of each connection. So several
-//! connections are used, and each has about that much under way; nothing waits here while a connection has room.
+//! The server syncs once for all that it has read in one go. It reads about 16 KiB of each connection, but runs a call
+//! only when it is there as a whole: a call for many records is synced once however long it is. So each connection has
+//! room for one, and several connections are used for what cannot go together; nothing waits here while one has room.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use super::resp::Value;
 use super::router::Router;
 
 /// Bytes that are under way on one connection, unless a single request is larger.
-const WINDOW_BYTES: usize = 16 * 1024;
+const WINDOW_BYTES: usize = 128 * 1024;
 /// How long a connection that callers use by themselves lies unseen: what they wait for has its time, too.
 const LOOK: Duration = Duration::from_millis(250);
 /// First pause after a failed connection, doubled up to the last.
@@ -159,7 +160,9 @@ impl<'a> Link<'a> {
                 Err(Broken::Slow(deadline.map_or(Duration::ZERO, |(_, limit)| limit)))
             }
         };
-        self.pick_up();
+        if lies.is_some() {
+            self.pick_up();
+        }
         event
     }
 

@@ -12,7 +12,7 @@ use super::router::Router;
 /// How long a whole pipeline waits for replicas, whether it has written something or not.
 const SHORT: Duration = Duration::from_millis(5);
 /// Most records in one call of a script: the server does nothing else meanwhile.
-const TOGETHER_MAX: usize = 32;
+const TOGETHER_MAX: usize = 64;
 
 /// A pipeline that was sent.
 pub(crate) struct Flight {
