@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod alone;
 mod cancelling;
 mod clusters;
 mod conformance;
