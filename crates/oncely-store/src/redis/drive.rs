@@ -18,19 +18,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncely_core::{StoreError, StoreErrorKind};
 use tokio::time::{Instant, sleep_until};
 
 use super::connect::Wire;
 use super::desk::{Sent, Watch};
-use super::errors::{Broken, Redirect, cut_off, odd, redirect, refused};
+use super::errors::{Broken, cut_off};
 use super::flight::{Flight, Wait, confirmed, departure, replies_of, share, wanted, wrote};
-use super::gate;
 use super::link::{Node, Request};
 use super::options::RedisServer;
 use super::reach::End;
 use super::resp::Value;
 use super::router::Router;
+use super::settle::{Keep, settle};
 
 /// Bytes that are under way on one connection, unless a single request is larger.
 const WINDOW_BYTES: usize = 128 * 1024;
@@ -39,6 +38,7 @@ const LOOK: Duration = Duration::from_millis(250);
 /// First pause after a failed connection, doubled up to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(1);
+
 /// Drives one connection for as long as the ledger is open.
 pub(crate) async fn drive(node: Arc<Node>, router: Arc<Router>) {
     let mut pause = PAUSE_FIRST;
@@ -60,7 +60,7 @@ pub(crate) async fn drive(node: Arc<Node>, router: Arc<Router>) {
                     Some(broken) => link.give_up(broken),
                     None => {}
                 }
-                link.count();
+                drop(link);
                 // Servers close what is idle. Whether one is gone is not known before it is tried.
                 if is_lost
                     && is_idle
@@ -325,11 +325,15 @@ impl<'a> Link<'a> {
     }
 }
 
-/// Whether a connection is still good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keep {
-    Yes,
-    No,
+impl Drop for Link<'_> {
+    /// However its driver ends: nobody may find the connection on the desk any more, or wait for an answer that nobody reads.
+    fn drop(&mut self) {
+        self.pick_up();
+        if !self.flights.is_empty() || !self.short.is_empty() {
+            self.give_up(&Broken::Closed);
+        }
+        self.count();
+    }
 }
 
 /// What a connection meets.
@@ -347,45 +351,4 @@ async fn until(deadline: Option<Instant>) {
         Some(deadline) => sleep_until(deadline).await,
         None => std::future::pending().await,
     }
-}
-
-/// Tells a caller, or sends the request elsewhere.
-fn settle(
-    request: Request,
-    replies: Vec<Value>,
-    confirmed: &Result<(), String>,
-    server: &RedisServer,
-    router: &Arc<Router>,
-) -> Keep {
-    let refusal = replies.iter().find_map(|reply| match reply {
-        Value::Error(words) => Some(words.as_str()),
-        _ => None,
-    });
-    if let Some(words) = refusal {
-        let moved = gate::refusal(words, &router.dialer.options.describe());
-        let error = moved.unwrap_or_else(|| refused(words, &server.to_string()));
-        return match redirect(words) {
-            Some(redirect) => {
-                // The scripts are taught when a connection is made; a replica is left for its primary.
-                let keep = matches!(redirect, Redirect::Moved(_) | Redirect::Ask(_) | Redirect::Again);
-                router.reroute(request, redirect, error);
-                if keep { Keep::Yes } else { Keep::No }
-            }
-            None => {
-                request.answer(Err(error));
-                Keep::Yes
-            }
-        };
-    }
-    let first = replies.first().unwrap_or(&Value::Nil);
-    let answer = match confirmed {
-        _ if request.writes.may() && first.items().is_empty() => Err(odd(first, &server.to_string())),
-        Err(why) if wrote(&request, &replies) => {
-            let message = format!("{server} has written it, but {why}; nothing was started");
-            Err(StoreError::ambiguous(StoreErrorKind::Unavailable, message))
-        }
-        _ => Ok(replies),
-    };
-    request.answer(answer);
-    Keep::Yes
 }
