@@ -138,13 +138,11 @@ impl Door {
             let (socket, name) = self.reach(host, port).await?;
             let from = socket.local_address();
             let Line { client, warning, heard, driver } = self.greet(config, socket, name).await?;
-            let server = settings::check(&client, &self.options).await?;
+            let server = settings::check(&client, &self.options, from).await?;
             let named = match self.options.prepared {
                 Prepared::Always => true,
                 Prepared::Never => false,
-                // The server names the address that it is spoken to from. If that is not ours, or there is none, something
-                // may stand between, and give each transaction another session.
-                Prepared::Auto => from.is_some() && server.seen_from == from,
+                Prepared::Auto => server.is_direct,
             };
             Ok(Link { client, warning, named, server, heard, _driver: driver })
         };

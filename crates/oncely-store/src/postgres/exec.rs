@@ -68,12 +68,13 @@ pub(crate) async fn create_all(
     let floor = shared.floor();
     let creates = Creates::new(entries);
     let one = entries.len() == 1;
+    let (count, millis) = (entries.len() as i64, patience.millis());
     let answered = match one {
-        true => session.write(Hot::CreateOne, &creates.one(&floor, &Some(patience.millis()))).await?,
-        false => {
-            let (count, patience) = (entries.len() as i64, patience.millis());
-            session.write(Hot::CreateMany, &creates.many(&floor, &count, &patience)).await?
+        true if patience == Patience::Alone && session.is_patient() => {
+            session.write(Hot::CreateOne, &creates.one(&floor, None)).await?
         }
+        true => session.write(Hot::CreateOneBounded, &creates.one(&floor, Some(&millis))).await?,
+        false => session.write(Hot::CreateMany, &creates.many(&floor, &count, &millis)).await?,
     };
     let mut outcomes: Vec<Option<Outcome>> = entries.iter().map(|_| None).collect();
     let Some(first) = answered.first() else { return Ok(outcomes) };
@@ -115,12 +116,13 @@ pub(crate) async fn put_all(
     let floor = shared.floor();
     let puts = Puts::new(entries);
     let one = entries.len() == 1;
+    let (count, millis) = (entries.len() as i64, patience.millis());
     let answered = match one {
-        true => session.write(Hot::PutOne, &puts.one(&floor, &Some(patience.millis()))).await?,
-        false => {
-            let (count, patience) = (entries.len() as i64, patience.millis());
-            session.write(Hot::PutMany, &puts.many(&floor, &count, &patience)).await?
+        true if patience == Patience::Alone && session.is_patient() => {
+            session.write(Hot::PutOne, &puts.one(&floor, None)).await?
         }
+        true => session.write(Hot::PutOneBounded, &puts.one(&floor, Some(&millis))).await?,
+        false => session.write(Hot::PutMany, &puts.many(&floor, &count, &millis)).await?,
     };
     let mut outcomes: Vec<Option<Outcome>> = entries.iter().map(|_| None).collect();
     let Some(row) = answered.first() else { return Ok(outcomes) };

@@ -28,6 +28,8 @@ use crate::wire::Damaged;
 const LOOK_AGAIN_MS: i64 = 60_000;
 /// How long a machine that waits for a record is told of its change, unless it says again that it waits.
 const TELL_FOR_MS: i64 = 30_000;
+/// Who removes a record or logs something of it waits longer than a call for whoever holds it: nobody waits with them.
+const LOCK_WITHIN: &str = "set_config('lock_timeout', '10s', true) AS patience";
 /// Most heads in one message: its text has a limit.
 const HEADS_PER_MESSAGE: usize = 200;
 
@@ -89,7 +91,8 @@ async fn remove(
     let (schema, seq) = (&statements.schema, &statements.seq);
     let sql = format!(
         "WITH c AS MATERIALIZED (
-  SELECT nextval({seq}) AS seq, greatest($5, floor(date_part('epoch', clock_timestamp()) * 1000)::int8) AS now
+  SELECT nextval({seq}) AS seq, greatest($5, floor(date_part('epoch', clock_timestamp()) * 1000)::int8) AS now,
+    {LOCK_WITHIN}
 ),
 won AS (
   DELETE FROM {schema}.record r WHERE r.head = $1 AND r.tail = $2 AND r.version = $3 RETURNING r.trail
@@ -145,7 +148,8 @@ async fn note(shared: &Shared, session: &mut Session, events: Vec<Event>) -> Res
     let (schema, seq) = (&statements.schema, &statements.seq);
     let sql = format!(
         "WITH c AS MATERIALIZED (
-  SELECT nextval({seq}) AS seq, greatest($3, floor(date_part('epoch', clock_timestamp()) * 1000)::int8) AS now
+  SELECT nextval({seq}) AS seq, greatest($3, floor(date_part('epoch', clock_timestamp()) * 1000)::int8) AS now,
+    {LOCK_WITHIN}
 ),
 told AS (
   UPDATE {schema}.record r

@@ -60,10 +60,10 @@ impl<'a> Creates<'a> {
         }
     }
 
-    /// For the statement that makes one.
-    pub(crate) fn one(&'a self, floor: &'a i64, patience: &'a Option<i64>) -> [Param<'a>; 16] {
+    /// For the statement that makes one; with how long it waits for a lock, if it is the one that says so.
+    pub(crate) fn one(&'a self, floor: &'a i64, patience: Option<&'a i64>) -> Vec<Param<'a>> {
         let shape = &self.shape;
-        [
+        let mut params: Vec<Param<'a>> = vec![
             (&shape.heads[0], Type::UUID),
             (&shape.tails[0], Type::UUID),
             (&shape.changed[0], Type::INT8),
@@ -79,8 +79,9 @@ impl<'a> Creates<'a> {
             (&shape.results[0], Type::BYTEA),
             (&shape.events[0], Type::BYTEA),
             (floor, Type::INT8),
-            (patience, Type::INT8),
-        ]
+        ];
+        params.extend(bound(patience));
+        params
     }
 
     /// For the statement that makes many.
@@ -121,10 +122,10 @@ impl<'a> Puts<'a> {
         Self { shape: Shape::new(entries), expected: entries.iter().map(expected).collect() }
     }
 
-    /// For the statement that replaces one.
-    pub(crate) fn one(&'a self, floor: &'a i64, patience: &'a Option<i64>) -> [Param<'a>; 13] {
+    /// For the statement that replaces one; with how long it waits for a lock, if it is the one that says so.
+    pub(crate) fn one(&'a self, floor: &'a i64, patience: Option<&'a i64>) -> Vec<Param<'a>> {
         let shape = &self.shape;
-        [
+        let mut params: Vec<Param<'a>> = vec![
             (&shape.heads[0], Type::UUID),
             (&shape.tails[0], Type::UUID),
             (&self.expected[0], Type::INT8),
@@ -137,8 +138,9 @@ impl<'a> Puts<'a> {
             (&shape.results[0], Type::BYTEA),
             (&shape.events[0], Type::BYTEA),
             (floor, Type::INT8),
-            (patience, Type::INT8),
-        ]
+        ];
+        params.extend(bound(patience));
+        params
     }
 
     /// For the statement that replaces many.
@@ -161,6 +163,10 @@ impl<'a> Puts<'a> {
             (patience, Type::INT8),
         ]
     }
+}
+
+fn bound(patience: Option<&i64>) -> Option<Param<'_>> {
+    patience.map(|millis| -> Param<'_> { (millis, Type::INT8) })
 }
 
 /// For the statement that reads many.

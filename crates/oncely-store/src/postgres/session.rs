@@ -18,7 +18,7 @@ use super::connect::Link;
 use super::errors::Trouble;
 use super::limits::ANSWER_WITHIN;
 use super::options::Durability;
-use super::sql::{Hot, Statements};
+use super::sql::{HOT, Hot, Statements};
 
 /// Whether commits still wait for a standby, and for as much as when the connection was judged.
 const STILL_WAITS: &str = "SELECT current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') = $1";
@@ -36,7 +36,7 @@ pub(crate) struct Session {
     statements: Arc<Statements>,
     names: Arc<Names>,
     durability: Durability,
-    prepared: [Use; 6],
+    prepared: [Use; HOT],
 }
 
 /// How far a statement has come on a connection.
@@ -62,6 +62,11 @@ impl Session {
     /// Whether the connection is of use: it stands, and its server has not been replaced by another since.
     pub(crate) fn is_current(&self, newest_timeline: u64) -> bool {
         !self.link.client.is_closed() && self.link.server.timeline >= newest_timeline
+    }
+
+    /// Whether the session itself bounds how long a lone request waits for a record that is held.
+    pub(crate) fn is_patient(&self) -> bool {
+        self.link.server.is_direct
     }
 
     /// The ledger's statements.

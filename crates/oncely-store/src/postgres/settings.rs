@@ -3,8 +3,10 @@
 
 use oncely_core::{Millis, StoreError, StoreErrorKind};
 use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
 
 use super::errors::{Doing, Trouble};
+use super::limits::HELD_ALONE;
 use super::options::{Durability, PostgresOptions};
 
 /// The oldest server that is supported.
@@ -14,10 +16,11 @@ const ASK: &str = "SELECT current_setting('server_version_num')::int4, current_s
      pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit'), \
      current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_standby_names'), \
      current_setting('statement_timeout'), current_setting('transaction_timeout', true), \
-     current_setting('client_min_messages'), host(inet_client_addr()), inet_client_port(), \
+     current_setting('client_min_messages'), \
      CASE WHEN pg_is_in_recovery() THEN 0 ELSE \
        ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int8 END, \
-     floor(date_part('epoch', pg_postmaster_start_time()) * 1000)::int8";
+     floor(date_part('epoch', pg_postmaster_start_time()) * 1000)::int8, \
+     CASE WHEN host(inet_client_addr()) = $1 AND inet_client_port() = $2 THEN set_config('lock_timeout', $3, false) END";
 
 /// What a server says of itself.
 #[derive(Debug, Clone)]
@@ -40,8 +43,9 @@ struct Answers {
 /// What is remembered of a server that was found fit.
 #[derive(Debug, Clone)]
 pub(crate) struct Server {
-    /// From where it sees us, over TCP.
-    pub(crate) seen_from: Option<(String, u16)>,
+    /// Whether it sees us at the very address that we speak from. If not, something may stand between, and give each
+    /// transaction another session. If so, the session bounds how long a statement waits for a record that is held.
+    pub(crate) is_direct: bool,
     /// Grows with every change of roles: of two that both call themselves primary, the older one is past.
     pub(crate) timeline: u64,
     /// When it was started, by its own clock.
@@ -53,9 +57,16 @@ pub(crate) struct Server {
 }
 
 /// Refuses a server that cannot keep the ledger's promises; answers what is to be remembered of it.
-pub(crate) async fn check(client: &Client, options: &PostgresOptions) -> Result<Server, StoreError> {
+pub(crate) async fn check(
+    client: &Client,
+    options: &PostgresOptions,
+    from: Option<(String, u16)>,
+) -> Result<Server, StoreError> {
     let address = options.describe();
-    let asked = client.query_typed(ASK, &[]).await;
+    let (host, port) = from.map(|(host, port)| (host, i32::from(port))).unzip();
+    let patience = HELD_ALONE.as_millis().to_string();
+    let params = [(&host as &(dyn ToSql + Sync), Type::TEXT), (&port, Type::INT4), (&patience, Type::TEXT)];
+    let asked = client.query_typed(ASK, &params).await;
     let rows = asked.map_err(|error| Trouble::from(error).at(&address, Doing::Reading))?;
     let fail = |error: tokio_postgres::Error| Trouble::from(error).at(&address, Doing::Reading);
     let Some(row) = rows.first() else {
@@ -82,12 +93,10 @@ pub(crate) async fn check(client: &Client, options: &PostgresOptions) -> Result<
     };
     judge(&answers, options.durability, &address)?;
     let number = |at: usize| row.try_get::<_, i64>(at).map_err(fail).map(|n| u64::try_from(n).unwrap_or(0));
-    let (host, port): (Option<String>, Option<i32>) =
-        (row.try_get(11).map_err(fail)?, row.try_get(12).map_err(fail)?);
     Ok(Server {
-        seen_from: host.zip(port.and_then(|port| u16::try_from(port).ok())),
-        timeline: number(13)?,
-        started: Millis(number(14)?),
+        is_direct: row.try_get::<_, Option<&str>>(13).map_err(fail)?.is_some(),
+        timeline: number(11)?,
+        started: Millis(number(12)?),
         has_standbys: answers.has_standbys(),
         synchronous_commit: answers.synchronous_commit,
     })

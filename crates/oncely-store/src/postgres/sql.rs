@@ -9,7 +9,9 @@
 //!
 //! A statement does not wait long for a record that somebody's open transaction holds, and least if others would wait with
 //! it. It says so to the server itself, for its own transaction only: between it and the server may stand something that
-//! gives each transaction another session.
+//! gives each transaction another session. To say it costs a lone request a tenth of its time, so that where the session is
+//! surely ours it was said once, when that began, and the statement for one is silent about it; and so it is inside a
+//! caller's own transaction, where what is set there holds.
 //!
 //! **Every statement has another number of parameters.** Where something between hands out sessions, a name can mean
 //! another program's statement, or another one of ours; a server refuses to run one with the wrong number of parameters.
@@ -35,12 +37,17 @@ const COMMIT: &str = "current_setting('synchronous_commit')";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hot {
     CreateOne,
+    CreateOneBounded,
     CreateMany,
     PutOne,
+    PutOneBounded,
     PutMany,
     LoadOne,
     LoadMany,
 }
+
+/// How many they are.
+pub(crate) const HOT: usize = 8;
 
 /// The statements of one ledger.
 pub(crate) struct Statements {
@@ -48,13 +55,22 @@ pub(crate) struct Statements {
     pub(crate) schema: String,
     /// What to call to have the next version, as a literal.
     pub(crate) seq: String,
-    hot: [String; 6],
+    hot: [String; HOT],
 }
 
 impl Statements {
     pub(crate) fn new(schema: &str) -> Self {
         let schema = quoted(schema);
-        let hot = [create_one(), create_many(), put_one(), put_many(), load_one(), load_many()];
+        let hot = [
+            create_one(""),
+            create_one(&patience("$16")),
+            create_many(),
+            put_one(""),
+            put_one(&patience("$13")),
+            put_many(),
+            load_one(),
+            load_many(),
+        ];
         let seq = literal(&format!("{schema}.commit_seq"));
         Self { hot: hot.map(|sql| sql.replace("{schema}", &schema).replace("{seq}", &seq)), seq, schema }
     }
@@ -69,48 +85,50 @@ fn now(floor: &str) -> String {
 }
 
 /// Bounds how long the statement waits for each record that is held; evaluated before the first is asked for, like the clock
-/// beside it. Inside a caller's own transaction, null, what is set there holds.
+/// beside it.
 fn patience(parameter: &str) -> String {
-    format!("set_config('lock_timeout', coalesce({parameter}::text, current_setting('lock_timeout')), true)")
+    format!(", set_config('lock_timeout', {parameter}::text, true) AS patience")
 }
 
 fn due(after: &str, changed: &str) -> String {
     DUE.replace("$after", after).replace("$changed", changed)
 }
 
-/// Parameters: head, tail, changed, created, sent, after, state, namespace, tool, scope, key, body, result, events, floor,
-/// how long to wait for a lock.
+/// Parameters: head, tail, changed, created, sent, after, state, namespace, tool, scope, key, body, result, events, floor;
+/// then how long to wait for a lock, where the statement says so itself.
 /// Answers: now, the new id or null, the record that is there or nulls.
-fn create_one() -> String {
+///
+/// What was inserted says when that was, unless all of its times are the caller's; then no two times have to agree.
+fn create_one(patience: &str) -> String {
     format!(
-        "WITH c AS MATERIALIZED (SELECT {now} AS now, {patience} AS patience),
-there AS MATERIALIZED (SELECT {COLUMNS} FROM {{schema}}.record r WHERE r.head = $1),
-s AS MATERIALIZED (
-  SELECT nextval({{seq}}) AS seq, c.now, coalesce($3, c.now) AS changed
-  FROM c WHERE NOT EXISTS (SELECT FROM there)
-),
-won AS (
+        "WITH won AS (
   INSERT INTO {{schema}}.record (head, tail, id, version, due, created_at, sent_at, changed_at, state, namespace, tool,
     scope, key, trail, body, result)
-  SELECT $1, $2, s.seq << 16, s.seq, {due}, coalesce($4, s.now), coalesce($5, s.now), s.changed, $7, $8, $9, $10, $11,
-    CASE WHEN $14 IS NULL THEN '' ELSE int8send(s.seq) END, $12, $13
-  FROM s ON CONFLICT (head) DO NOTHING RETURNING id
+  SELECT $1, $2, s.seq << 16, s.seq, {due}, coalesce($4, s.now), coalesce($5, s.now), coalesce($3, s.now), $7, $8, $9, $10,
+    $11, CASE WHEN $14 IS NULL THEN '' ELSE int8send(s.seq) END, $12, $13
+  FROM (
+    SELECT nextval({{seq}}) AS seq, {now} AS now{patience}
+    WHERE NOT EXISTS (SELECT FROM {{schema}}.record t WHERE t.head = $1) OFFSET 0
+  ) s
+  ON CONFLICT (head) DO NOTHING
+  RETURNING id, version, CASE WHEN $3 IS NULL THEN changed_at WHEN $4 IS NULL THEN created_at
+    WHEN $5 IS NULL THEN sent_at ELSE {now} END AS now
 ),
 noted AS (
-  INSERT INTO {{schema}}.audit (seq, at, events) SELECT s.seq, s.now, $14 FROM s, won WHERE $14 IS NOT NULL
+  INSERT INTO {{schema}}.audit (seq, at, events) SELECT won.version, won.now, $14 FROM won WHERE $14 IS NOT NULL
 )
-SELECT c.now, won.id, r.*, {COMMIT} FROM c LEFT JOIN won ON true LEFT JOIN there r ON true",
+SELECT coalesce(won.now, {now}), won.id, {COLUMNS}, {COMMIT}
+FROM (SELECT) one LEFT JOIN won ON true LEFT JOIN {{schema}}.record r ON r.head = $1",
         now = now("$15"),
-        patience = patience("$16"),
-        due = due("$6", "s.changed"),
+        due = due("$6", "coalesce($3, s.now)"),
     )
 }
 
-/// The same with arrays, and their length before how long to wait. Answers: now, the new ids, a record that is there or nulls; one row for
-/// each that is there, or one without any.
+/// The same with arrays, their length and how long to wait. Answers: now, the new ids, a record that is there or nulls;
+/// one row for each that is there, or one without any.
 fn create_many() -> String {
     format!(
-        "WITH c AS MATERIALIZED (SELECT {now} AS now, {patience} AS patience),
+        "WITH c AS MATERIALIZED (SELECT {now} AS now{patience}),
 i AS MATERIALIZED (
   SELECT * FROM unnest((SELECT $1), (SELECT $2), (SELECT $3), (SELECT $4), (SELECT $5), (SELECT $6), (SELECT $7),
     (SELECT $8), (SELECT $9), (SELECT $10), (SELECT $11), (SELECT $12), (SELECT $13), (SELECT $14)) WITH ORDINALITY
@@ -118,9 +136,9 @@ i AS MATERIALIZED (
   WHERE n <= $16
 ),
 there AS MATERIALIZED (SELECT {COLUMNS} FROM i JOIN {{schema}}.record r ON r.head = i.head),
-fresh AS MATERIALIZED (SELECT i.* FROM i WHERE i.head NOT IN (SELECT there.head FROM there)),
 s AS MATERIALIZED (
-  SELECT nextval({{seq}}) AS seq, c.now FROM c WHERE EXISTS (SELECT FROM fresh)
+  SELECT nextval({{seq}}) AS seq, c.now FROM c
+  WHERE EXISTS (SELECT FROM i WHERE i.head NOT IN (SELECT there.head FROM there))
 ),
 won AS (
   INSERT INTO {{schema}}.record (head, tail, id, version, due, created_at, sent_at, changed_at, state, namespace, tool,
@@ -128,7 +146,7 @@ won AS (
   SELECT i.head, i.tail, s.seq << 16 | i.n, s.seq, {due}, coalesce(i.created, s.now), coalesce(i.sent, s.now),
     coalesce(i.changed, s.now), i.state, i.namespace, i.tool, i.scope, i.key,
     CASE WHEN i.events IS NULL THEN '' ELSE int8send(s.seq) END, i.body, i.result
-  FROM s CROSS JOIN fresh i ON CONFLICT (head) DO NOTHING RETURNING id
+  FROM s CROSS JOIN i WHERE i.head NOT IN (SELECT there.head FROM there) ON CONFLICT (head) DO NOTHING RETURNING id
 ),
 noted AS (
   INSERT INTO {{schema}}.audit (seq, at, events)
@@ -142,34 +160,32 @@ SELECT c.now, (SELECT array_agg(won.id) FROM won), r.*, {COMMIT} FROM c LEFT JOI
     )
 }
 
-/// Parameters: head, tail, expected, changed, created, sent, after, state, body, result, events, floor, how long to
-/// wait for a lock.
-/// Answers: now, the new version, whether it was taken, whether somebody waits.
-fn put_one() -> String {
+/// Parameters: head, tail, expected, changed, created, sent, after, state, body, result, events, floor; then how long to
+/// wait for a lock, where the statement says so itself.
+/// Answers: now, the new version, that it was taken, whether somebody waits; nothing if it was not.
+fn put_one(patience: &str) -> String {
     format!(
-        "WITH c AS MATERIALIZED (SELECT nextval({{seq}}) AS seq, {now} AS now, {patience} AS patience),
-won AS (
+        "WITH won AS (
   UPDATE {{schema}}.record r SET version = c.seq, due = {due}, created_at = coalesce($5, c.now),
     sent_at = coalesce($6, c.now), changed_at = coalesce($4, c.now), state = $8, body = $9, result = $10,
     trail = CASE WHEN $11 IS NULL THEN r.trail ELSE {TRAIL} END
-  FROM c WHERE r.head = $1 AND r.tail = $2 AND r.version = $3 AND r.version < c.seq RETURNING r.id
+  FROM (SELECT nextval({{seq}}) AS seq, {now} AS now{patience} OFFSET 0) c
+  WHERE r.head = $1 AND r.tail = $2 AND r.version = $3 AND r.version < c.seq RETURNING c.seq, c.now
 ),
 noted AS (
-  INSERT INTO {{schema}}.audit (seq, at, events) SELECT c.seq, c.now, $11 FROM c, won WHERE $11 IS NOT NULL
+  INSERT INTO {{schema}}.audit (seq, at, events) SELECT won.seq, won.now, $11 FROM won WHERE $11 IS NOT NULL
 )
-SELECT c.now, c.seq, won.id IS NOT NULL, EXISTS (SELECT FROM {{schema}}.waiting w WHERE w.head = $1), {COMMIT}
-FROM c LEFT JOIN won ON true",
+SELECT won.now, won.seq, true, EXISTS (SELECT FROM {{schema}}.waiting w WHERE w.head = $1), {COMMIT} FROM won",
         now = now("$12"),
-        patience = patience("$13"),
         due = due("$7", "coalesce($4, c.now)"),
     )
 }
 
-/// The same with arrays, and their length before how long to wait. Answers: now, the new version, the numbers of those that were taken,
-/// the numbers of those that somebody waits for.
+/// The same with arrays, their length and how long to wait. Answers: now, the new version, the numbers of those that were
+/// taken, the numbers of those that somebody waits for.
 fn put_many() -> String {
     format!(
-        "WITH c AS MATERIALIZED (SELECT nextval({{seq}}) AS seq, {now} AS now, {patience} AS patience),
+        "WITH c AS MATERIALIZED (SELECT nextval({{seq}}) AS seq, {now} AS now{patience}),
 i AS MATERIALIZED (
   SELECT * FROM unnest((SELECT $1), (SELECT $2), (SELECT $3), (SELECT $4), (SELECT $5), (SELECT $6), (SELECT $7),
     (SELECT $8), (SELECT $9), (SELECT $10), (SELECT $11)) WITH ORDINALITY

@@ -28,7 +28,7 @@ use crate::process;
 /// Times are the server's own, whatever this handle has seen.
 const NO_FLOOR: i64 = 0;
 /// How long a lock is waited for, the caller has said.
-const OWN_PATIENCE: Option<i64> = None;
+const OWN_PATIENCE: Option<&'static i64> = None;
 /// How often a key is looked at again that others write and remove meanwhile.
 const TRIES: usize = 8;
 
@@ -94,7 +94,7 @@ impl<A: Ask> Inside<A> {
         let entries = [entry];
         for _ in 0..TRIES {
             let creates = Creates::new(&entries);
-            let rows = self.ask(Hot::CreateOne, &creates.one(&NO_FLOOR, &OWN_PATIENCE)).await?;
+            let rows = self.ask(Hot::CreateOne, &creates.one(&NO_FLOOR, OWN_PATIENCE)).await?;
             let Some(row) = rows.first() else { continue };
             if let Some(id) = row.field::<Option<i64>>(1)? {
                 let (version, now) = (Version(u64::try_from(id >> 16).unwrap_or(0)), rows::now(row, 0)?);
@@ -119,7 +119,7 @@ impl<A: Ask> Inside<A> {
         let intent = entry.intent;
         let entries = [entry];
         let puts = Puts::new(&entries);
-        let rows = self.ask(Hot::PutOne, &puts.one(&NO_FLOOR, &OWN_PATIENCE)).await?;
+        let rows = self.ask(Hot::PutOne, &puts.one(&NO_FLOOR, OWN_PATIENCE)).await?;
         if let Some(row) = rows.first()
             && row.field::<bool>(2)?
         {
