@@ -1,6 +1,7 @@
 //! The connections, and who works on them: a thread of its own, so that what was handed in gets written whatever becomes
 //! of the caller's runtime.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,13 +12,16 @@ use tokio::sync::{Notify, oneshot};
 use super::batch::{self, Afterwards};
 use super::listen;
 use super::queue::Unless;
-use super::request::{Answer, Job, Request};
+use super::request::{Answer, Job, Lane, Request};
 use super::schema::{self, Found};
 use super::session::Session;
 use super::shared::Shared;
 
 /// How often it is looked for requests that have waited too long, and for counters to write.
 const TICK: Duration = Duration::from_millis(250);
+/// A statement that takes longer waits for something itself, perhaps for a record that somebody holds: it is no reason for
+/// others to wait any more.
+const SLOW: Duration = Duration::from_millis(10);
 /// First pause after a connection failed, doubled up to the last.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_LAST: Duration = Duration::from_secs(2);
@@ -82,7 +86,6 @@ async fn manage(shared: &Arc<Shared>) {
             }
             _ = tick.tick() => {
                 shared.queue.fail(shared.door.options.wait, &shared.unreachable());
-                shared.queue.nudge();
                 count(shared);
             }
             () = shared.closing.notified() => break,
@@ -148,8 +151,7 @@ async fn serve_session(shared: &Shared, session: &mut Session, bell: &Arc<Notify
         match shared.queue.take_or_park(bell) {
             Some(batch) => {
                 let lane = batch.lane;
-                let afterwards = batch::run(shared, session, batch).await;
-                shared.queue.finish(lane);
+                let afterwards = in_turn(shared, lane, batch::run(shared, session, batch)).await;
                 if afterwards != Afterwards::GoOn {
                     return afterwards;
                 }
@@ -158,6 +160,17 @@ async fn serve_session(shared: &Shared, session: &mut Session, bell: &Arc<Notify
             None => bell.notified().await,
         }
     }
+}
+
+/// Runs a statement for as long as that takes; others of its kind wait for its end only for a while, to leave together.
+async fn in_turn(shared: &Shared, lane: Lane, run: impl Future<Output = Afterwards>) -> Afterwards {
+    let mut run = pin!(run);
+    if let Ok(afterwards) = tokio::time::timeout(SLOW, run.as_mut()).await {
+        shared.queue.finish(lane);
+        return afterwards;
+    }
+    shared.queue.outlast(lane);
+    run.await
 }
 
 /// Connects, for as long as there is something to do. `None`: the worker has gone.

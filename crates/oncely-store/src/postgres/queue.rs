@@ -54,15 +54,11 @@ impl State {
         self.lanes.iter().map(VecDeque::len).sum()
     }
 
-    /// Whether one more statement of a kind should leave now. While some are under way, waiting a little makes the
-    /// next one larger, and a larger one costs little more.
+    /// Whether one more statement of a kind should leave now. While one is under way, waiting a little makes the next one
+    /// larger, and a larger one costs little more.
     fn may_start(&self, lane: Lane) -> bool {
-        let (queue, active) = (&self.lanes[lane as usize], self.active[lane as usize]);
-        let Some(first) = queue.front() else { return false };
-        active < SIDE_BY_SIDE
-            || lane == Lane::Job
-            || queue.len() >= WORTHWHILE * active
-            || first.asked.elapsed() >= OVERDUE
+        let (waiting, active) = (self.lanes[lane as usize].len(), self.active[lane as usize]);
+        waiting > 0 && (lane == Lane::Job || waiting >= WORTHWHILE * active)
     }
 
     /// The kind whose first request has waited longest, of those that may start.
@@ -72,13 +68,8 @@ impl State {
     }
 }
 
-/// So many statements of a kind are under way at once without a second thought.
-const SIDE_BY_SIDE: usize = 2;
-/// One more for each so many requests that wait for every one under way.
-const WORTHWHILE: usize = 12;
-/// So long does a request wait at most for others to come along, while connections are idle: what is under way may itself
-/// be waiting, for a record that somebody holds.
-const OVERDUE: Duration = Duration::from_millis(100);
+/// One more statement of a kind for each so many requests that wait for every one under way.
+const WORTHWHILE: usize = 32;
 
 impl Queue {
     pub(crate) fn new(queue_max: usize, pool: usize) -> Self {
@@ -110,9 +101,15 @@ impl Queue {
         Ok(answer)
     }
 
-    /// Starts what has waited long enough for others to come along.
-    pub(crate) fn nudge(&self) {
-        let state = self.lock();
+    /// A statement is over.
+    pub(crate) fn finish(&self, lane: Lane) {
+        self.lock().active[lane as usize] -= 1;
+    }
+
+    /// A statement takes so long that nobody waits for its end any more.
+    pub(crate) fn outlast(&self, lane: Lane) {
+        let mut state = self.lock();
+        state.active[lane as usize] -= 1;
         let start = state.next_lane().is_some();
         self.wake_one(state, start);
     }
@@ -149,11 +146,6 @@ impl Queue {
         let start = state.next_lane().is_some();
         self.wake_one(state, start);
         Some(batch)
-    }
-
-    /// A statement is over.
-    pub(crate) fn finish(&self, lane: Lane) {
-        self.lock().active[lane as usize] -= 1;
     }
 
     /// The worker that opened the ledger.
