@@ -21,7 +21,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 use super::errors::{Doing, Trouble, full_text};
 use super::options::{PostgresOptions, Prepared, port};
 use super::schema::{self, Found};
-use super::settings::{self, Server};
+use super::settings::{self, Server, Way};
 use super::tls::{self, Connector};
 
 /// How long the way to a server may stay silent, in all, before it counts as gone.
@@ -136,9 +136,9 @@ impl Door {
     async fn open_one(&self, config: &Config, host: &Host, port: u16) -> Result<Link, StoreError> {
         let opening = async {
             let (socket, name) = self.reach(host, port).await?;
-            let from = socket.local_address();
+            let way = socket.way();
             let Line { client, warning, heard, driver } = self.greet(config, socket, name).await?;
-            let server = settings::check(&client, &self.options, from).await?;
+            let server = settings::check(&client, &self.options, way).await?;
             let named = match self.options.prepared {
                 Prepared::Always => true,
                 Prepared::Never => false,
@@ -296,11 +296,9 @@ impl Socket {
         }
     }
 
-    fn local_address(&self) -> Option<(String, u16)> {
+    fn way(&self) -> Option<Way> {
         match self {
-            Self::Tcp(stream) => {
-                stream.local_addr().ok().map(|address| (address.ip().to_string(), address.port()))
-            }
+            Self::Tcp(stream) => Some(Way { from: stream.local_addr().ok()?, to: stream.peer_addr().ok()? }),
             Self::Unix(_) => None,
         }
     }

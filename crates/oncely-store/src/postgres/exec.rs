@@ -70,7 +70,7 @@ pub(crate) async fn create_all(
     let one = entries.len() == 1;
     let (count, millis) = (entries.len() as i64, patience.millis());
     let answered = match one {
-        true if patience == Patience::Alone && session.is_patient() => {
+        true if patience == Patience::Alone && session.bounds_lone_writes().await? => {
             session.write(Hot::CreateOne, &creates.one(&floor, None)).await?
         }
         true => session.write(Hot::CreateOneBounded, &creates.one(&floor, Some(&millis))).await?,
@@ -118,7 +118,7 @@ pub(crate) async fn put_all(
     let one = entries.len() == 1;
     let (count, millis) = (entries.len() as i64, patience.millis());
     let answered = match one {
-        true if patience == Patience::Alone && session.is_patient() => {
+        true if patience == Patience::Alone && session.bounds_lone_writes().await? => {
             session.write(Hot::PutOne, &puts.one(&floor, None)).await?
         }
         true => session.write(Hot::PutOneBounded, &puts.one(&floor, Some(&millis))).await?,

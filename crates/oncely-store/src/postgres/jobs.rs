@@ -28,7 +28,7 @@ use crate::wire::Damaged;
 const LOOK_AGAIN_MS: i64 = 60_000;
 /// How long a machine that waits for a record is told of its change, unless it says again that it waits.
 const TELL_FOR_MS: i64 = 30_000;
-/// Who removes a record or logs something of it waits longer than a call for whoever holds it: nobody waits with them.
+/// Who removes a record or logs something of it waits longer than a call for whoever holds it, on a connection of its own.
 const LOCK_WITHIN: &str = "set_config('lock_timeout', '10s', true) AS patience";
 /// Most heads in one message: its text has a limit.
 const HEADS_PER_MESSAGE: usize = 200;

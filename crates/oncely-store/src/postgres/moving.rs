@@ -114,7 +114,7 @@ async fn import_inside(
             .collect();
         // In the order in which they came: their places in listings are given in it.
         entries.dedup_by(|a, b| a.intent == b.intent);
-        create_all(shared, session, &entries, Patience::Alone).await?;
+        create_all(shared, session, &entries, Patience::Among).await?;
     }
     log(session, &import.events).await?;
     raise(session, &import.tallies).await

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::batch::{self, Afterwards};
 use super::listen;
-use super::queue::Unless;
+use super::queue::{Queue, Unless};
 use super::request::{Answer, Job, Lane, Request};
 use super::schema::{self, Found};
 use super::session::Session;
@@ -86,6 +86,7 @@ async fn manage(shared: &Arc<Shared>) {
             }
             _ = tick.tick() => {
                 shared.queue.fail(shared.door.options.wait, &shared.unreachable());
+                shared.queue.nudge();
                 count(shared);
             }
             () = shared.closing.notified() => break,
@@ -135,6 +136,8 @@ async fn work(shared: Arc<Shared>, mut session: Option<Session>) {
             afterwards = serve_session(&shared, &mut current, &bell).await;
         }
         shared.lost();
+        // To connect again may take long; others have a connection.
+        shared.queue.nudge();
         if afterwards == Afterwards::GoOn {
             shared.queue.retire(Unless::Never);
             return;
@@ -164,13 +167,26 @@ async fn serve_session(shared: &Shared, session: &mut Session, bell: &Arc<Notify
 
 /// Runs a statement for as long as that takes; others of its kind wait for its end only for a while, to leave together.
 async fn in_turn(shared: &Shared, lane: Lane, run: impl Future<Output = Afterwards>) -> Afterwards {
+    let turn = Turn { queue: &shared.queue, lane };
     let mut run = pin!(run);
     if let Ok(afterwards) = tokio::time::timeout(SLOW, run.as_mut()).await {
-        shared.queue.finish(lane);
         return afterwards;
     }
-    shared.queue.outlast(lane);
+    drop(turn);
+    shared.queue.nudge();
     run.await
+}
+
+/// A statement that others of its kind wait for. However it ends, they do not wait for ever.
+struct Turn<'a> {
+    queue: &'a Queue,
+    lane: Lane,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.queue.finish(self.lane);
+    }
 }
 
 /// Connects, for as long as there is something to do. `None`: the worker has gone.

@@ -106,10 +106,9 @@ impl Queue {
         self.lock().active[lane as usize] -= 1;
     }
 
-    /// A statement takes so long that nobody waits for its end any more.
-    pub(crate) fn outlast(&self, lane: Lane) {
-        let mut state = self.lock();
-        state.active[lane as usize] -= 1;
+    /// Wakes somebody for what may start: who was woken for it, or was at it, may not take it.
+    pub(crate) fn nudge(&self) {
+        let state = self.lock();
         let start = state.next_lane().is_some();
         self.wake_one(state, start);
     }

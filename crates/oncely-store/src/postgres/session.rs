@@ -16,7 +16,7 @@ use tokio_postgres::{Row, Statement};
 
 use super::connect::Link;
 use super::errors::Trouble;
-use super::limits::ANSWER_WITHIN;
+use super::limits::{ANSWER_WITHIN, HELD_ALONE};
 use super::options::Durability;
 use super::sql::{HOT, Hot, Statements};
 
@@ -37,6 +37,17 @@ pub(crate) struct Session {
     names: Arc<Names>,
     durability: Durability,
     prepared: [Use; HOT],
+    bound: Bound,
+}
+
+/// Whether the session itself bounds how long a statement waits for what somebody holds.
+#[derive(Default, PartialEq, Eq)]
+enum Bound {
+    /// A process that makes one call says so in the statement, and saves a round trip.
+    #[default]
+    Not,
+    Soon,
+    Set,
 }
 
 /// How far a statement has come on a connection.
@@ -56,7 +67,7 @@ impl Session {
         names: Arc<Names>,
         durability: Durability,
     ) -> Self {
-        Self { link, statements, names, durability, prepared: Default::default() }
+        Self { link, statements, names, durability, prepared: Default::default(), bound: Bound::Not }
     }
 
     /// Whether the connection is of use: it stands, and its server has not been replaced by another since.
@@ -64,9 +75,25 @@ impl Session {
         !self.link.client.is_closed() && self.link.server.timeline >= newest_timeline
     }
 
-    /// Whether the session itself bounds how long a lone request waits for a record that is held.
-    pub(crate) fn is_patient(&self) -> bool {
-        self.link.server.is_direct
+    /// Whether a lone write need not say itself how long it waits for a record that is held: from the second one on, where
+    /// nobody else can be given the session. Not to be asked inside a transaction, which may be undone.
+    pub(crate) async fn bounds_lone_writes(&mut self) -> Result<bool, Trouble> {
+        match self.bound {
+            _ if !self.link.server.is_ours_alone => return Ok(false),
+            Bound::Not => self.bound = Bound::Soon,
+            Bound::Soon => {
+                let sql = format!("SET lock_timeout = {}", HELD_ALONE.as_millis());
+                let set = bounded(self.link.client.batch_execute(&sql)).await;
+                set.map_err(|trouble| match trouble {
+                    // Nothing of the request itself was sent.
+                    Trouble::Lost(why) => Trouble::Unsent(why),
+                    other => other,
+                })?;
+                self.bound = Bound::Set;
+            }
+            Bound::Set => {}
+        }
+        Ok(self.bound == Bound::Set)
     }
 
     /// The ledger's statements.

@@ -1,12 +1,13 @@
 //! What is asked of a server before anything is entrusted to it. Asked on every new connection: after a failover it is
 //! another server, with settings of its own.
 
+use std::net::SocketAddr;
+
 use oncely_core::{Millis, StoreError, StoreErrorKind};
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::errors::{Doing, Trouble};
-use super::limits::HELD_ALONE;
 use super::options::{Durability, PostgresOptions};
 
 /// The oldest server that is supported.
@@ -20,7 +21,8 @@ const ASK: &str = "SELECT current_setting('server_version_num')::int4, current_s
      CASE WHEN pg_is_in_recovery() THEN 0 ELSE \
        ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int8 END, \
      floor(date_part('epoch', pg_postmaster_start_time()) * 1000)::int8, \
-     CASE WHEN host(inet_client_addr()) = $1 AND inet_client_port() = $2 THEN set_config('lock_timeout', $3, false) END";
+     coalesce(host(inet_client_addr()) = $1 AND inet_client_port() = $2, false), \
+     coalesce(host(inet_server_addr()) = $3 AND inet_server_port() = $4, false)";
 
 /// What a server says of itself.
 #[derive(Debug, Clone)]
@@ -44,8 +46,11 @@ struct Answers {
 #[derive(Debug, Clone)]
 pub(crate) struct Server {
     /// Whether it sees us at the very address that we speak from. If not, something may stand between, and give each
-    /// transaction another session. If so, the session bounds how long a statement waits for a record that is held.
+    /// transaction another session.
     pub(crate) is_direct: bool,
+    /// And it has the address that we speak to, so that it cannot be somebody else's connection whose port happens to be
+    /// ours: what is set in the session stays with us.
+    pub(crate) is_ours_alone: bool,
     /// Grows with every change of roles: of two that both call themselves primary, the older one is past.
     pub(crate) timeline: u64,
     /// When it was started, by its own clock.
@@ -56,16 +61,31 @@ pub(crate) struct Server {
     pub(crate) synchronous_commit: String,
 }
 
+/// The two ends of a connection over TCP.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+}
+
 /// Refuses a server that cannot keep the ledger's promises; answers what is to be remembered of it.
 pub(crate) async fn check(
     client: &Client,
     options: &PostgresOptions,
-    from: Option<(String, u16)>,
+    way: Option<Way>,
 ) -> Result<Server, StoreError> {
     let address = options.describe();
-    let (host, port) = from.map(|(host, port)| (host, i32::from(port))).unzip();
-    let patience = HELD_ALONE.as_millis().to_string();
-    let params = [(&host as &(dyn ToSql + Sync), Type::TEXT), (&port, Type::INT4), (&patience, Type::TEXT)];
+    let ends = |of: fn(&Way) -> SocketAddr| {
+        let end = way.as_ref().map(of);
+        end.map(|end| (end.ip().to_canonical().to_string(), i32::from(end.port()))).unzip()
+    };
+    let ((from, from_port), (to, to_port)) = (ends(|way| way.from), ends(|way| way.to));
+    let params = [
+        (&from as &(dyn ToSql + Sync), Type::TEXT),
+        (&from_port, Type::INT4),
+        (&to, Type::TEXT),
+        (&to_port, Type::INT4),
+    ];
     let asked = client.query_typed(ASK, &params).await;
     let rows = asked.map_err(|error| Trouble::from(error).at(&address, Doing::Reading))?;
     let fail = |error: tokio_postgres::Error| Trouble::from(error).at(&address, Doing::Reading);
@@ -94,7 +114,8 @@ pub(crate) async fn check(
     judge(&answers, options.durability, &address)?;
     let number = |at: usize| row.try_get::<_, i64>(at).map_err(fail).map(|n| u64::try_from(n).unwrap_or(0));
     Ok(Server {
-        is_direct: row.try_get::<_, Option<&str>>(13).map_err(fail)?.is_some(),
+        is_direct: row.try_get(13).map_err(fail)?,
+        is_ours_alone: row.try_get::<_, bool>(13).map_err(fail)? && row.try_get(14).map_err(fail)?,
         timeline: number(11)?,
         started: Millis(number(12)?),
         has_standbys: answers.has_standbys(),

@@ -10,7 +10,7 @@
 //! A statement does not wait long for a record that somebody's open transaction holds, and least if others would wait with
 //! it. It says so to the server itself, for its own transaction only: between it and the server may stand something that
 //! gives each transaction another session. To say it costs a lone request a tenth of its time, so that where the session is
-//! surely ours it was said once, when that began, and the statement for one is silent about it; and so it is inside a
+//! surely ours it is said once, and from then on the statement for one is silent about it; and so it is inside a
 //! caller's own transaction, where what is set there holds.
 //!
 //! **Every statement has another number of parameters.** Where something between hands out sessions, a name can mean

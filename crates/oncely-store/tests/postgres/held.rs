@@ -170,3 +170,27 @@ async fn a_free_key_does_not_wait_until_held_ones_have_been_given_up() {
     }
     panic!("it was claimed only after they had been given up, every time");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_has_been_used_for_long_does_not_wait_for_ever_either() {
+    let address = server().fresh_database().unwrap();
+    let store = open(&with(&address, "pool=1")).await;
+    // One after the other on one connection: the first few say in the statement how long they wait, later ones do not.
+    for round in 0..4 {
+        claim(&*store, &format!("k{round}")).await.unwrap();
+        assert!(matches!(end(&store, &format!("k{round}")).await.unwrap(), Replaced::Done(Some(_))));
+    }
+    claim(&*store, "locked").await.unwrap();
+    let mut client = connect(&address).await;
+    let transaction = client.transaction().await.unwrap();
+    let mut within = PostgresWithin::new(&transaction, "oncely");
+    within.create(id("held"), draft("held", running(), LONG), Vec::new()).await.unwrap();
+    transaction.query("SELECT FROM oncely.record WHERE key = 'locked' FOR UPDATE", &[]).await.unwrap();
+    let error = claim(&*store, "held").await.unwrap_err();
+    assert!(is_held(&error), "{error}");
+    let error = end(&store, "locked").await.unwrap_err();
+    assert!(is_held(&error), "{error}");
+    transaction.rollback().await.unwrap();
+    assert!(matches!(claim(&*store, "held").await.unwrap(), Created::New(_)));
+    assert!(matches!(end(&store, "locked").await.unwrap(), Replaced::Done(Some(_))));
+}
