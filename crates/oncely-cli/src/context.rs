@@ -60,6 +60,12 @@ impl Context {
         Ok(Oncely::new(self.open_store().await?))
     }
 
+    /// Opens the ledger for one call.
+    pub async fn open_briefly(&self) -> Result<Oncely, Failure> {
+        let keys = self.encryption_keys()?;
+        Ok(Oncely::new(Arc::new(Sealed::new(oncely_store::open_briefly(&self.store_url).await?, keys))))
+    }
+
     /// Opens the ledger itself. What is encrypted in it is decrypted on its way out, by every command alike; without
     /// the keys such a result is an error, and never told as it lies there.
     pub async fn open_store(&self) -> Result<Arc<dyn Store>, Failure> {

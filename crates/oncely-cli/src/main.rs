@@ -12,7 +12,6 @@ mod output;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
 use oncely_doors::mcp::alert::Alert;
 
 use crate::args::{Cli, Command};
@@ -23,7 +22,8 @@ use crate::exit::Failure;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let line: Vec<_> = std::env::args_os().collect();
+    let cli = match Cli::read(&line) {
         Ok(cli) => cli,
         Err(error) => return exit::of_usage(&error),
     };
@@ -77,4 +77,16 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     // A read of standard input that nobody waits for any more must not keep the process.
     runtime.shutdown_background();
     done
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_panic_unwinds_in_a_program_that_is_linked_like_this() {
+        let panicked = std::panic::catch_unwind(|| {
+            let none: Option<u8> = std::hint::black_box(None);
+            none.expect("nothing is there")
+        });
+        assert!(panicked.is_err());
+    }
 }

@@ -50,28 +50,49 @@ pub use process::{liveness, liveness_across_hosts, this_process};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOptions, RedisStore};
 #[cfg(feature = "sqlite")]
-pub use sqlite::{SqliteOptions, SqliteStore, SqliteTransaction};
+pub use sqlite::{SqliteOptions, SqliteStore, SqliteTransaction, WrittenBy};
 
 /// Opens the ledger at an address: `memory:`, `sqlite:PATH[?min_free=32MiB&...]`, a bare path of a SQLite file, or
 /// `postgres://USER@HOST/DATABASE[?schema=oncely&...]`.
 pub async fn open(address: &str) -> Result<Arc<dyn Store>, StoreError> {
+    #[cfg(feature = "sqlite")]
+    if let Some(options) = sqlite_options(address) {
+        return Ok(Arc::new(SqliteStore::open(options?)?));
+    }
     match scheme(address) {
         Some(("memory", "")) => Ok(Arc::new(MemoryStore::new())),
         #[cfg(feature = "redis")]
         Some(("redis" | "rediss" | "redis+cluster" | "rediss+cluster", _)) => {
             Ok(Arc::new(RedisStore::open(RedisOptions::parse(address)?).await?))
         }
-        #[cfg(feature = "sqlite")]
-        Some(("sqlite", rest)) => Ok(Arc::new(SqliteStore::open(SqliteOptions::parse(rest)?)?)),
-        #[cfg(feature = "sqlite")]
-        None => Ok(Arc::new(SqliteStore::open(SqliteOptions::parse(address)?)?)),
         #[cfg(feature = "postgres")]
         Some(("postgres" | "postgresql", _)) => {
             Ok(Arc::new(PostgresStore::open(PostgresOptions::parse(address)?).await?))
         }
-        Some(_) => Err(unknown(address)),
-        #[cfg(not(feature = "sqlite"))]
-        None => Err(unknown(address)),
+        _ => Err(unknown(address)),
+    }
+}
+
+/// The same for a process that makes one call and ends: nothing is set up that pays only with many. The thread that calls
+/// waits for the disk. See [`WrittenBy::Caller`].
+#[cfg(feature = "sqlite")]
+pub async fn open_briefly(address: &str) -> Result<Arc<dyn Store>, StoreError> {
+    match sqlite_options(address) {
+        Some(options) => {
+            let options = SqliteOptions { written_by: WrittenBy::Caller, ..options? };
+            Ok(Arc::new(SqliteStore::open(options)?))
+        }
+        None => open(address).await,
+    }
+}
+
+/// What the address of a SQLite ledger says, if it is one.
+#[cfg(feature = "sqlite")]
+fn sqlite_options(address: &str) -> Option<Result<SqliteOptions, StoreError>> {
+    match scheme(address) {
+        Some(("sqlite", rest)) => Some(SqliteOptions::parse(rest)),
+        None => Some(SqliteOptions::parse(address)),
+        Some(_) => None,
     }
 }
 

@@ -1,5 +1,8 @@
 //! The promises of the store contract, kept by every ledger of this crate.
 
+use std::sync::Arc;
+
+use oncely_store::{SqliteOptions, SqliteStore, WrittenBy};
 use oncely_testkit::conformance::Ledger;
 
 mod memory {
@@ -9,18 +12,21 @@ mod memory {
 }
 
 mod sqlite {
-    use oncely_store::{SqliteOptions, SqliteStore};
-    use std::sync::Arc;
+    oncely_testkit::conformance_suite!(|| async { super::sqlite_ledger(oncely_store::WrittenBy::Thread) });
+}
 
-    oncely_testkit::conformance_suite!(|| async {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("ledger.db");
-        let open = move || SqliteStore::open(SqliteOptions::new(&path)).unwrap();
-        let first = open();
-        let ledger = super::Ledger::durable(first, move || {
-            let store: Arc<dyn oncely_core::Store> = Arc::new(open());
-            std::future::ready(store)
-        });
-        ledger.keeping(directory)
+mod sqlite_written_by_callers {
+    oncely_testkit::conformance_suite!(|| async { super::sqlite_ledger(oncely_store::WrittenBy::Caller) });
+}
+
+fn sqlite_ledger(written_by: WrittenBy) -> Ledger {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.db");
+    let open = move || SqliteStore::open(SqliteOptions { written_by, ..SqliteOptions::new(&path) }).unwrap();
+    let first = open();
+    let ledger = Ledger::durable(first, move || {
+        let store: Arc<dyn oncely_core::Store> = Arc::new(open());
+        std::future::ready(store)
     });
+    ledger.keeping(directory)
 }

@@ -94,7 +94,7 @@ pub async fn run(global: &Global, args: RunArgs) -> Result<ExitCode, Failure> {
     if prepared.call.policy.kind == Kind::Read && !dry_run {
         return guarded::run_read(prepared).await;
     }
-    let oncely = context.open().await?;
+    let oncely = context.open_briefly().await?;
     if dry_run { report::dry_run(&oncely, prepared).await } else { guarded::run(oncely, prepared).await }
 }
 

@@ -1,13 +1,15 @@
 //! The SQLite ledger: one file that several processes share, durable before acknowledged.
 //!
 //! - [`options`], [`files`], [`connect`], [`schema`], [`examine`]: opening, and refusing what is not safe.
-//! - [`writer`], [`batch`], [`rows`], [`thread`]: one thread commits what many callers ask for.
+//! - [`writer`], [`batch`], [`rows`], [`commit`], [`barrier`], [`thread`]: one thread commits what many callers ask for.
 //! - [`turnstile`]: how processes take turns. [`checkpoint`]: how the log is kept short. [`gate`], [`moving`]: how it moves.
 //! - [`read`], [`cache`], [`elsewhere`]: reading, beside the writer. [`within`]: one transaction with the caller's data.
 
+mod barrier;
 mod batch;
 mod cache;
 mod checkpoint;
+mod commit;
 mod connect;
 mod elsewhere;
 mod errors;
@@ -24,9 +26,9 @@ mod turnstile;
 mod within;
 mod writer;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use oncely_core::{
     Change, Counter, Created, Draft, Event, Filter, Gate, Import, IntentId, Liveness, LogQuery, LoggedEvent,
@@ -36,7 +38,7 @@ use oncely_core::{
 use tokio::sync::oneshot;
 
 pub(crate) use examine::{check, migrate, migration_sql};
-pub use options::SqliteOptions;
+pub use options::{SqliteOptions, WrittenBy};
 pub use within::SqliteTransaction;
 
 use crate::clock::LedgerClock;
@@ -51,7 +53,7 @@ use elsewhere::Elsewhere;
 use errors::Trouble;
 use files::Files;
 use read::Readers;
-use thread::WriterThread;
+use thread::Hands;
 use turnstile::{Board, Turnstile};
 use writer::Writer;
 
@@ -64,7 +66,7 @@ const EVENTS_MAX: usize = 128;
 pub struct SqliteStore {
     shared: Arc<Shared>,
     queue: Option<Sender<Op>>,
-    writer: Mutex<Option<WriterThread>>,
+    hands: Hands,
 }
 
 /// What the threads of one ledger share.
@@ -157,11 +159,15 @@ impl SqliteStore {
             queued: AtomicUsize::new(0),
         });
         let writer = Writer::new(Arc::clone(&shared), connection, writers_stile, checkpointer)?;
-        let thread = WriterThread::start(writer, queued).map_err(|e| {
-            let message = format!("the ledger's writer could not be started: {e}; nothing was written");
-            StoreError::before(StoreErrorKind::Unavailable, message)
-        })?;
-        Ok(Self { shared, queue: Some(queue), writer: Mutex::new(Some(thread)) })
+        let hands = Hands::new(writer, queued);
+        if shared.options.written_by == WrittenBy::Thread {
+            hands.start()?;
+        }
+        Ok(Self { shared, queue: Some(queue), hands })
+    }
+
+    fn is_written_by_callers(&self) -> bool {
+        self.shared.options.written_by == WrittenBy::Caller
     }
 
     /// Hands a request to the writer, at once; the result is for its answer.
@@ -176,8 +182,17 @@ impl SqliteStore {
             let message = format!("{most} writes wait already; nothing was written; try again");
             return Err(StoreError::before(StoreErrorKind::Overloaded, message));
         }
-        self.queue.as_ref().ok_or_else(closed)?.send(Op { request, reply }).map_err(|_| closed())?;
-        Ok(answer)
+        let op = Op { request, reply };
+        let taken = if self.is_written_by_callers() { self.hands.take_on(op) } else { Ok(Some(op)) };
+        let handed_in = taken.and_then(|left| match (left, &self.queue) {
+            (None, _) => Ok(()),
+            (Some(op), Some(queue)) => queue.send(op).map_err(|_| closed()),
+            (Some(_), None) => Err(closed()),
+        });
+        if handed_in.is_err() {
+            self.shared.queued.fetch_sub(1, Ordering::Relaxed);
+        }
+        handed_in.map(|()| answer)
     }
 
     fn ask<T: Send + 'static>(&self, request: Request, pick: fn(Answer) -> Option<T>) -> StoreFuture<'_, T> {
@@ -195,11 +210,14 @@ impl SqliteStore {
 impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.queue = None;
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(writer) = writer.filter(|_| self.shared.check_process().is_ok()) {
-            writer.end();
+        let hand = self.hands.take();
+        if self.shared.check_process().is_ok() {
+            hand.end();
             // Now, and not with the last reference: its thread may hold that one for a moment.
             self.shared.watchers.stop();
+        } else {
+            // A copy of what our parent works with: not to be closed from here.
+            std::mem::forget(hand);
         }
     }
 }
@@ -328,7 +346,8 @@ impl Store for SqliteStore {
     }
 
     fn tally(&self, namespace: &Namespace, tool: &ToolName, increments: &[(Counter, u64)]) {
-        if self.shared.tallies.add(namespace, tool, increments) {
+        let is_first = self.shared.tallies.add(namespace, tool, increments);
+        if is_first && (!self.is_written_by_callers() || self.hands.has_thread()) {
             // If the queue is full, a commit is near that takes them along.
             let _ = self.submit(Request::Wake);
         }
@@ -347,6 +366,10 @@ impl Store for SqliteStore {
     }
 
     fn flush(&self) -> StoreFuture<'_, ()> {
+        if self.is_written_by_callers() && self.shared.tallies.is_empty() {
+            // Ends are written as they are handed in.
+            return ready(self.shared.check_process());
+        }
         self.ask(Request::Flush, done)
     }
 

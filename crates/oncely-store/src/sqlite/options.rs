@@ -19,6 +19,20 @@ pub struct SqliteOptions {
     pub cache_bytes: u64,
     /// How many writes may wait; more are refused.
     pub queue_max: usize,
+    /// Who writes.
+    pub written_by: WrittenBy,
+}
+
+/// Who writes to a SQLite ledger on behalf of those who call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WrittenBy {
+    /// A thread of its own, so that many callers share one sync.
+    #[default]
+    Thread,
+    /// The thread that calls, for a write or two and while nobody else writes; then a thread of its own. For a process
+    /// that makes one call and ends: to start a thread takes it longer than to write. The thread that calls is held up for
+    /// as long as the disk takes, and has to ask for counters to be written ([`oncely_core::Store::flush`]).
+    Caller,
 }
 
 impl SqliteOptions {
@@ -30,6 +44,7 @@ impl SqliteOptions {
             checkpoint_pages: 4_000,
             cache_bytes: 64 * MIB,
             queue_max: 16_384,
+            written_by: WrittenBy::Thread,
         }
     }
 

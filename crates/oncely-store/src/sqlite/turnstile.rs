@@ -103,6 +103,22 @@ impl Turnstile {
         Ok(turn)
     }
 
+    /// The same, but only if nobody else has the turn or waits for it.
+    pub(crate) fn enter_if_free(&mut self) -> Result<Option<Turn<'_>>, Errno> {
+        if !try_lock(&self.turn)? {
+            return Ok(None);
+        }
+        let entered = try_lock(&self.lock);
+        let left = flock(&self.turn, FlockOperation::Unlock);
+        if !entered? {
+            return left.map(|()| None);
+        }
+        let turn = Turn { stile: Held::Borrowed(self) };
+        left?;
+        turn.repair()?;
+        Ok(Some(turn))
+    }
+
     /// The same for one turn only, which keeps the place; and not for ever: whoever waits may be the one who holds it.
     pub(crate) fn into_turn(self, patience: Duration) -> Result<Turn<'static>, Errno> {
         lock_within(&self.turn, patience)?;
@@ -125,14 +141,24 @@ impl Turnstile {
     }
 }
 
+/// Takes a lock if nobody has it.
+fn try_lock(lock: &OwnedFd) -> Result<bool, Errno> {
+    match retry(|| flock(lock, FlockOperation::NonBlockingLockExclusive)) {
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        answered => answered.map(|()| true),
+    }
+}
+
 fn lock_within(lock: &OwnedFd, patience: Duration) -> Result<(), Errno> {
     let deadline = Instant::now() + patience;
     loop {
-        match retry(|| flock(lock, FlockOperation::NonBlockingLockExclusive)) {
-            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
-            Err(Errno::WOULDBLOCK) => return Err(Errno::TIMEDOUT),
-            answered => return answered,
+        if try_lock(lock)? {
+            return Ok(());
         }
+        if Instant::now() >= deadline {
+            return Err(Errno::TIMEDOUT);
+        }
+        std::thread::sleep(LOOK_AGAIN);
     }
 }
 
@@ -295,6 +321,21 @@ mod tests {
         drop(next.enter().unwrap());
         assert_eq!((next.board.settled_epoch(&A), next.board.settled_epoch(&B)), (Some(2), Some(2)));
         assert_ne!(epoch_at(&A), epoch_at(&B));
+    }
+
+    #[test]
+    fn a_turn_that_is_only_taken_if_free_waits_for_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut first, mut second) = (stile(directory.path()), stile(directory.path()));
+        let turn = first.enter().unwrap();
+        assert!(second.enter_if_free().unwrap().is_none(), "another has it");
+        drop(turn);
+        drop(second.enter_if_free().unwrap().expect("nobody has it"));
+        let queued = open(directory.path(), "turn");
+        rustix::fs::flock(&queued, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        assert!(second.enter_if_free().unwrap().is_none(), "another is next");
+        drop(queued);
+        assert!(first.enter_if_free().unwrap().is_some(), "and none of these kept anything");
     }
 
     #[test]

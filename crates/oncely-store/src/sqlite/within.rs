@@ -16,12 +16,13 @@ use oncely_core::{
 };
 use rusqlite::Connection;
 
+use super::barrier::{break_tail, roll_back};
 use super::batch::{Answer, Batch, Request};
+use super::commit::BatchEnd;
 use super::connect::newest;
 use super::errors::Trouble;
 use super::rows::{self, Tools};
 use super::turnstile::{Turn, Turnstile};
-use super::writer::{BatchEnd, break_tail, roll_back};
 use super::{EVENTS_MAX, Shared, SqliteStore};
 use crate::process;
 use crate::requests::{check_events, ready};

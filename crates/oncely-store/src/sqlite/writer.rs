@@ -1,27 +1,21 @@
 //! The one thread that writes: it takes whatever has queued up and commits it in one go, so that many callers share
 //! one sync. While one batch is being synced, the next one queues up.
-//!
-//! **When COMMIT fails**, it is not known whether the batch took place: what was written to the log may lie on disk and
-//! come back when the log is next read from its start, although nobody sees it now. So every caller is told *maybe*.
-//! Then, still in its turn, the writer opens another connection (before it closes the old one, so that the log is not
-//! re-read and the doubtful tail not taken up) and commits a small write of its own, the barrier. That lands where the
-//! doubtful tail began, and breaks the chain of checksums that the tail would need to be believed. Until the barrier is
-//! on disk the ledger answers *unavailable*, and each new batch tries again.
+//! What happens when COMMIT fails: [`super::barrier`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use oncely_core::{StoreError, StoreErrorKind, Tally, Wrote};
+use oncely_core::{StoreError, Tally, Wrote};
 use rusqlite::Connection;
-use rusqlite::hooks::Wal;
 use tokio::sync::oneshot;
 
 use super::Shared;
-use super::batch::{Answer, Batch, Changed, Op, Request};
+use super::barrier::{pass_barrier, roll_back, watch_log, with_barrier};
+use super::batch::{Answer, Changed, Op, Request};
 use super::checkpoint::{Checkpointer, copy_some};
-use super::connect::{Use, newest, open_again};
+use super::commit::{after_commit, apply};
 use super::errors::Trouble;
 use super::rows::Tools;
 use super::turnstile::{Turn, Turnstile};
@@ -121,36 +115,68 @@ impl Writer {
         if requests.is_empty() && !counters_are_due {
             return;
         }
-        match self.write(requests, &mut replies, queue) {
-            Ok(applied) => self.desk.tell(applied),
-            Err(error) => {
-                // Counters that could not be written wait their time again.
-                self.desk.tally_due_ms = boottime_ms() + TALLY_AFTER_MS;
-                for reply in replies {
-                    // The caller is gone.
-                    let _ = reply.send(Err(error.clone()));
-                }
-            }
-        }
+        let Self { stile, desk } = self;
+        let written = match stile.enter() {
+            Ok(turn) => desk.write(turn, requests, &mut replies, queue.try_iter()),
+            Err(error) => Err(Trouble::from(error).at(desk.shared.files.path(), Wrote::No)),
+        };
+        desk.answer(written, replies);
     }
 
+    /// Does what is asked on the calling thread, which waits for the disk but for nobody's turn: if another process has
+    /// it, the request is given back.
+    pub(crate) fn commit_at_once(&mut self, op: Op) -> Result<(), Op> {
+        let Self { stile, desk } = self;
+        // Trouble with the turn is told where it is waited for.
+        let Ok(Some(turn)) = stile.enter_if_free() else { return Err(op) };
+        let (mut requests, mut replies) = (Vec::new(), Vec::new());
+        desk.admit(op, &mut requests, &mut replies);
+        let written = desk.write(turn, requests, &mut replies, std::iter::empty());
+        desk.answer(written, replies);
+        Ok(())
+    }
+
+    /// The end of one that never had a thread. What is left to be counted is written if nobody else writes; else the
+    /// writer is given back.
+    pub(crate) fn close(mut self: Box<Self>) -> Result<(), Box<Self>> {
+        let Self { stile, desk } = &mut *self;
+        if !desk.shared.tallies.is_empty() {
+            let Ok(Some(turn)) = stile.enter_if_free() else { return Err(self) };
+            // Nobody is there to be told.
+            let _ = desk.write(turn, Vec::new(), &mut Vec::new(), std::iter::empty());
+        }
+        if let Ok(Some(_turn)) = stile.enter_if_free() {
+            desk.shorten_log();
+        }
+        Ok(())
+    }
+
+    /// Leaves a short log behind.
+    fn close_log(&mut self) {
+        if let Ok(_turn) = self.stile.enter() {
+            self.desk.shorten_log();
+        }
+    }
+}
+
+impl Desk {
+    /// Writes a batch in our turn, and ends the turn.
     fn write(
         &mut self,
+        turn: Turn<'_>,
         mut requests: Vec<Request>,
         replies: &mut Vec<Reply>,
-        queue: &Receiver<Op>,
+        more: impl Iterator<Item = Op>,
     ) -> Result<Applied, StoreError> {
-        let Self { stile, desk } = self;
-        let shared = Arc::clone(&desk.shared);
-        let turn = stile.enter().map_err(|e| Trouble::from(e).at(shared.files.path(), Wrote::No))?;
+        let shared = Arc::clone(&self.shared);
         // Looked at in our turn: whoever had it before may have found another file, too.
         shared.files.still_the_same().inspect_err(|_| shared.distrust_cache())?;
         // Only now: all that came in while others had their turn shares this sync.
-        for op in queue.try_iter().take(BATCH_MAX - requests.len()) {
-            desk.admit(op, &mut requests, replies);
+        for op in more.take(BATCH_MAX - requests.len()) {
+            self.admit(op, &mut requests, replies);
         }
-        let tallies = desk.take_tallies(&requests);
-        let written = desk.transact(&turn, requests, &tallies);
+        let tallies = self.take_tallies(&requests);
+        let written = self.transact(&turn, requests, &tallies);
         drop(turn);
         if written.as_ref().is_err_and(|error| error.wrote == Wrote::No) {
             shared.tallies.put_back(tallies);
@@ -159,20 +185,30 @@ impl Writer {
         Ok(Applied { changed, answers: replies.drain(..).zip(answers).collect() })
     }
 
-    /// Leaves a short log behind: whoever opens the ledger next reads all of it. To copy it is not enough, as that is
-    /// forgotten with the last process; a write must follow, which starts the log over.
-    fn close_log(&mut self) {
-        if self.desk.doubtful || self.desk.log_pages.load(Ordering::Relaxed) <= YOUNG_PAGES {
-            return;
-        }
-        if let Ok(_turn) = self.stile.enter() {
-            // Only tidying: all is committed, and the next process can do it as well.
-            let _ = copy_some(&self.desk.connection).and_then(|()| pass_barrier(&self.desk.connection));
+    fn answer(&mut self, written: Result<Applied, StoreError>, replies: Vec<Reply>) {
+        match written {
+            Ok(applied) => self.tell(applied),
+            Err(error) => {
+                // Counters that could not be written wait their time again.
+                self.tally_due_ms = boottime_ms() + TALLY_AFTER_MS;
+                for reply in replies {
+                    // The caller is gone.
+                    let _ = reply.send(Err(error.clone()));
+                }
+            }
         }
     }
-}
 
-impl Desk {
+    /// Leaves a short log behind, in our turn: whoever opens the ledger next reads all of it. To copy it is not enough,
+    /// as that is forgotten with the last process; a write must follow, which starts the log over.
+    fn shorten_log(&mut self) {
+        if self.doubtful || self.log_pages.load(Ordering::Relaxed) <= YOUNG_PAGES {
+            return;
+        }
+        // Only tidying: all is committed, and the next process can do it as well.
+        let _ = copy_some(&self.connection).and_then(|()| pass_barrier(&self.connection));
+    }
+
     /// Waits for a request, or until counters are due (then there is none); the outer `None` is the end.
     fn next(&mut self, queue: &Receiver<Op>) -> Option<Option<Op>> {
         if self.shared.tallies.is_empty() {
@@ -222,7 +258,7 @@ impl Desk {
             *doubtful = false;
         }
         connection.execute_batch("BEGIN IMMEDIATE").map_err(|e| before(e.into()))?;
-        let transacted = transact(shared, connection, tools, turn, requests, tallies);
+        let transacted = apply(shared, connection, tools, turn, requests, tallies);
         let (batch, answers) = match transacted {
             Ok(done) => done,
             Err(trouble) => {
@@ -284,104 +320,4 @@ impl Desk {
             most
         }
     }
-}
-
-/// Applies all requests. SQLite's own errors end the batch; others concern one request.
-fn transact<'a>(
-    shared: &Shared,
-    connection: &'a Connection,
-    tools: &'a mut Tools,
-    turn: &Turn<'_>,
-    requests: Vec<Request>,
-    tallies: &[Tally],
-) -> Result<(BatchEnd, Vec<Result<Answer, StoreError>>), Trouble> {
-    let (last, last_at) = newest(connection)?;
-    let now = shared.clock.at_least(last_at).max(shared.clock.now());
-    let mut batch = Batch::new(connection, tools, last + 1, now)?;
-    let ledger = shared.address();
-    let space = match requests.iter().any(Request::is_claim) {
-        true => shared.files.has_free(shared.options.min_free_bytes),
-        false => Ok(()),
-    };
-    let mut answers = Vec::with_capacity(requests.len());
-    for request in requests {
-        let refused = if request.is_claim() { space.clone().err() } else { None };
-        let answer = match refused {
-            Some(error) => Err(error),
-            None => match batch.apply(request, &ledger) {
-                Ok(answer) => Ok(answer),
-                Err(fatal @ (Trouble::Sqlite(_) | Trouble::System(_))) => return Err(fatal),
-                Err(own) => Err(own.at(shared.files.path(), Wrote::No)),
-            },
-        };
-        answers.push(answer);
-    }
-    batch.count(tallies)?;
-    batch.finish()?;
-    let end = BatchEnd { changed: batch.changed, unsettled: batch.unsettled };
-    turn.unsettle(&end.unsettled)?;
-    Ok((end, answers))
-}
-
-/// What is left of a batch when its transaction is ready to commit.
-pub(super) struct BatchEnd {
-    pub(super) changed: Vec<Changed>,
-    pub(super) unsettled: Vec<oncely_core::IntentId>,
-}
-
-/// Sees to caches and to other processes, while it is still our turn. Nothing here can undo the commit: a word that
-/// cannot be written leaves a cache unused or a waiter to its own clock.
-fn after_commit(shared: &Shared, turn: &Turn<'_>, batch: &BatchEnd) {
-    let _ = turn.settle(&batch.unsettled);
-    if !batch.changed.is_empty() {
-        let _ = turn.announce_commit();
-    }
-    for intent in &batch.unsettled {
-        shared.remembered.drop(intent);
-    }
-    for record in batch.changed.iter().filter_map(|changed| changed.now.as_ref()) {
-        shared.remembered.keep_written(record);
-    }
-}
-
-pub(super) fn roll_back(connection: &Connection) {
-    if !connection.is_autocommit() {
-        // It fails where SQLite has rolled back by itself.
-        let _ = connection.execute_batch("ROLLBACK");
-    }
-}
-
-/// Opens a fresh connection and commits the barrier through it. To be called in a turn.
-fn with_barrier(path: &std::path::Path, log_pages: &Arc<AtomicU32>) -> Result<Connection, StoreError> {
-    let mut connection = open_again(path, Use::Writing)?;
-    let passed = watch_log(&mut connection, log_pages).and_then(|()| pass_barrier(&connection));
-    passed.map_err(|error| {
-        let StoreError { kind, message, .. } = Trouble::from(error).at(path, Wrote::No);
-        let message = format!("after a commit that failed, the ledger could not be made sure of: {message}");
-        let kind = if kind == StoreErrorKind::Full { kind } else { StoreErrorKind::Unavailable };
-        StoreError::before(kind, message)
-    })?;
-    Ok(connection)
-}
-
-/// After a commit of somebody else in this process that failed, in their turn: commits the barrier, or leaves it to the
-/// writer.
-pub(super) fn break_tail(shared: &Shared) {
-    if with_barrier(shared.files.path(), &Arc::default()).is_err() {
-        shared.is_doubtful.store(true, Ordering::Release);
-    }
-}
-
-fn pass_barrier(connection: &Connection) -> rusqlite::Result<()> {
-    let passed = connection.execute("UPDATE barrier SET count = count + 1", []);
-    roll_back(connection);
-    passed.map(|_| ())
-}
-
-fn watch_log(connection: &mut Connection, log_pages: &Arc<AtomicU32>) -> rusqlite::Result<()> {
-    let log_pages = Arc::clone(log_pages);
-    connection.wal_hook(Some(move |_: &mut Wal, pages: std::ffi::c_int| {
-        log_pages.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
-        Ok(())
-    }))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use oncely::policy_file::CheckCommand;
 use oncely::{Attempt, AttemptInfo, Begun, Call, Execution, Finding, Oncely, Outcome, Probe};
 use oncely_core::name::hex;
-use oncely_core::{AttemptToken, Failure as Rejection, IntentId, IntentName, Record, State};
+use oncely_core::{AttemptToken, Failure as Rejection, IntentId, IntentName, Record, State, Store};
 use oncely_doors::command::child::{self, Ended, Live, PassedSignals, Plan};
 use oncely_doors::command::{
     ATTEMPT_VARIABLE, DOWNSTREAM_KEY_PLACE, DOWNSTREAM_KEY_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE, classify,
@@ -24,6 +24,8 @@ use crate::output::Spinner;
 
 /// How long the end of a command is tried to be recorded when the ledger fails, before we give up and exit.
 const DRAIN: Duration = Duration::from_secs(30);
+/// How long a command runs before what is counted of it is written.
+const COUNT_AFTER: Duration = Duration::from_millis(250);
 /// How long the counters may take to be written.
 const FLUSH: Duration = Duration::from_secs(5);
 /// How long a call waits silently before it says what it waits for.
@@ -64,6 +66,13 @@ async fn flush(oncely: Oncely) {
         // Closing it would wait, too.
         std::mem::forget(oncely);
     }
+}
+
+/// That an attempt has begun is counted with its end; where that takes long, before: others look at the counters.
+async fn count_in_time(store: Arc<dyn Store>) {
+    tokio::time::sleep(COUNT_AFTER).await;
+    // They wait for the end then.
+    let _ = store.flush().await;
 }
 
 /// Runs a command that changes nothing: it is neither recorded nor replayed.
@@ -121,7 +130,11 @@ async fn execute(
     let (record, probe) = (attempt.info().clone(), prepared.call.probe.take());
     let keep = seen.clone();
     let effect = move |info: AttemptInfo| run_child(info, prepared, signals, keep);
+    let counted = tokio::spawn(count_in_time(oncely.store().clone()));
     let execution: Execution = oncely.execute(attempt, probe, effect).await;
+    counted.abort();
+    // It holds the ledger until then. That it was told to end is no failure.
+    let _ = counted.await;
     let ended = seen.lock().ok().and_then(|mut seen| seen.take());
     report::executed(&execution, &record, ended.as_ref(), json)
 }
