@@ -5,11 +5,13 @@ mod common;
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use common::{finish, id, open, refused};
-use oncely_core::{Counter, Namespace, StoreErrorKind, ToolName, Wrote};
+use oncely_core::{Counter, Namespace, Store, StoreErrorKind, ToolName, Wrote};
+use oncely_store::{SqliteOptions, SqliteStore, WrittenBy};
 
 /// Takes the turn at writing, as a process does that is then stopped.
 fn hold(ledger: &Path) -> File {
@@ -49,4 +51,31 @@ async fn closing_a_ledger_that_is_held_ends_and_what_was_told_is_kept() {
     is_closed.recv_timeout(Duration::from_secs(300)).unwrap();
     drop(held);
     assert!(open(&path).load(id("k")).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_caller_that_writes_by_itself_is_not_held_up_by_anothers_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.db");
+    let options = SqliteOptions { written_by: WrittenBy::Caller, ..SqliteOptions::new(&path) };
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(options).unwrap());
+    let held = hold(&path);
+    let writes = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { finish(&store, "first").await }
+    });
+    // It runs until it waits. If it waited for the turn, this one thread would stand still for good.
+    tokio::task::yield_now().await;
+    assert!(!writes.is_finished(), "it wrote in another's turn");
+    drop(held);
+    writes.await.unwrap();
+    finish(&store, "second").await;
+    store.tally(&Namespace::default(), &ToolName::parse("charge").unwrap(), &[(Counter::Replays, 1)]);
+    store.flush().await.unwrap();
+    drop(store);
+    let store = open(&path);
+    for key in ["first", "second"] {
+        assert!(store.load(id(key)).await.unwrap().is_some(), "{key}");
+    }
+    assert_eq!(store.tallies().await.unwrap().len(), 1);
 }
