@@ -9,8 +9,10 @@ use oncely_doors::mcp::classify;
 use oncely_doors::mcp::frames::{Frame, Frames, content};
 use oncely_doors::mcp::glance::Glance;
 use oncely_doors::mcp::http::sse::Parser;
+use oncely_doors::mcp::json::Members;
 use oncely_doors::mcp::link::{Addressee, OwnIds};
 use oncely_doors::mcp::message::{self, Message, Response};
+use oncely_doors::mcp::opening::Opening;
 use oncely_doors::mcp::tools::{Added, Tool, rewrite};
 use serde_json::Value;
 
@@ -79,6 +81,18 @@ pub fn server_line(line: &[u8]) {
     let ids = OwnIds::new().expect("random numbers");
     assert_eq!(ids.answered_by(line), Addressee::Client, "nobody guesses our ids");
     message::id_of_cut(line, line);
+    // What is told from a beginning holds for the whole, where that is a message at all.
+    if let Ok(value) = serde_json::from_slice::<Value>(line)
+        && let Ok(members) = serde_json::from_slice::<Members<'_>>(line)
+    {
+        for end in 0..line.len() {
+            match Opening::of(&line[..end]) {
+                Opening::Answer(id) => assert_eq!(members.get("id"), Some(id)),
+                Opening::Call => assert!(value["method"].is_string()),
+                Opening::Unclear => {}
+            }
+        }
+    }
     let Ok(text) = std::str::from_utf8(line) else { return };
     if let Some(response) = Response::read(text) {
         let under = response.under("7");
@@ -109,6 +123,11 @@ pub fn stream(bytes: &[u8], cut: usize) {
     for limit in [64, usize::MAX] {
         assert_eq!(pieces(bytes, limit).concat(), lines(bytes, limit).concat());
     }
+    // And so are those whose long ones come in pieces, or are passed over from a piece on.
+    assert_eq!(passed(bytes, cut, 1 << 20).concat(), bytes);
+    for line in passed(bytes, cut, 64) {
+        assert!(line.len() <= 64);
+    }
     let flat = message::flat(&Bytes::copy_from_slice(bytes));
     assert!(!content(&flat).contains(&b'\n'));
     // What separates lines for some readers is written as an escape; everything else keeps its length.
@@ -138,6 +157,39 @@ fn lines(bytes: &[u8], limit: usize) -> Vec<Vec<u8>> {
 fn pieces(bytes: &[u8], limit: usize) -> Vec<Vec<u8>> {
     let mut frames = Frames::new(bytes, limit);
     all_of(async || frames.next_lines().await.expect("memory can be read"))
+}
+
+/// The lines of a stream, the long ones in pieces put together; one that is longer than the limit ends where it is.
+fn passed(bytes: &[u8], cut: usize, limit: usize) -> Vec<Vec<u8>> {
+    let from = tokio::io::AsyncReadExt::chain(&bytes[..cut], &bytes[cut..]);
+    let mut frames = Frames::new(from, limit).telling(16);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut seen = Vec::new();
+        while let Some(frame) = frames.next_lines().await.expect("memory can be read") {
+            match frame {
+                Frame::Line(lines) => {
+                    seen.extend(lines.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec));
+                }
+                Frame::TooLong { .. } => {}
+                Frame::Begun => {
+                    let mut line = Vec::new();
+                    while let Some(piece) = frames.piece().await.expect("memory can be read") {
+                        if line.len() + piece.len() > limit {
+                            frames.pass_over_from(&piece, Bytes::copy_from_slice(&line));
+                            break;
+                        }
+                        line.extend_from_slice(&piece);
+                        if line.ends_with(b"\n") {
+                            break;
+                        }
+                    }
+                    seen.push(line);
+                }
+            }
+        }
+        seen
+    })
 }
 
 fn all_of(mut next: impl AsyncFnMut() -> Option<Frame>) -> Vec<Vec<u8>> {

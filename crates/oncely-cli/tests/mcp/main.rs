@@ -19,6 +19,7 @@ mod http;
 mod installing;
 mod passing;
 mod policy;
+mod streaming;
 mod unsure;
 mod web;
 mod world;

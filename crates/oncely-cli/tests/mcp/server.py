@@ -15,6 +15,8 @@ EFFECTS = os.environ.get("EFFECTS", "/dev/null")
 SEEN = os.environ.get("SEEN")
 FLAGS = os.environ.get("FLAGS", "")
 PAGE = int(os.environ.get("PAGE", "100"))
+# Some servers write the id of an answer after its result.
+ID_LAST = "ID_LAST" in os.environ
 
 OUT = threading.Lock()
 # Set when the client has answered a request of ours.
@@ -45,6 +47,7 @@ TOOLS = [
     {"name": "consult", "inputSchema": schema()},
     {"name": "garbled", "inputSchema": schema(how="string")},
     {"name": "sample", "annotations": {"readOnlyHint": True}, "inputSchema": schema()},
+    {"name": "halves", "annotations": {"readOnlyHint": True}, "inputSchema": schema(bytes="integer", until="string")},
 ]
 
 
@@ -87,7 +90,8 @@ def call(params, send, modern):
         if "until" in arguments:
             wait_for(arguments["until"])
         count = sum(1 for _ in open(EFFECTS)) if os.path.exists(EFFECTS) else 0
-        return text(f"paid {arguments['amount']}, effect {count}", _meta={"server/own": 1})
+        more = "x" * arguments.get("bytes", 0)
+        return text(f"paid {arguments['amount']}, effect {count}{more}", _meta={"server/own": 1})
     if name == "balance":
         return text(f"{time.monotonic_ns()}")
     if name == "get_time":
@@ -169,16 +173,36 @@ def answer(message, send):
                 result["resultType"] = "complete"
         elif method == "tools/call" and params.get("name") == "garbled":
             return garbled(message["id"], params["arguments"]["how"])
+        elif method == "tools/call" and params.get("name") == "halves":
+            return halves(message["id"], **params["arguments"])
         elif method == "tools/call":
             result = call(params, send, modern)
         elif method == "ping":
             result = {}
         else:
             raise Rpc(-32601, "Method not found")
-        return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        return result_of(message["id"], result)
     except Rpc as error:
         code, words = error.args
         return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": code, "message": words}}
+
+
+def result_of(id, result):
+    message = {"jsonrpc": "2.0", "id": id, "result": result}
+    return dict(reversed(message.items())) if ID_LAST else message
+
+
+def halves(id, bytes, until, then="goes on"):
+    """Sends half of an answer, waits until it is told to go on, and sends the rest, or ends without it."""
+    line = json.dumps(result_of(id, text("x" * bytes))).encode() + b"\n"
+    with OUT:
+        sys.stdout.buffer.write(line[:len(line) // 2])
+        sys.stdout.flush()
+        wait_for(until)
+        if then == "ends":
+            os._exit(7)
+        sys.stdout.buffer.write(line[len(line) // 2:])
+        sys.stdout.flush()
 
 
 def garbled(id, how):

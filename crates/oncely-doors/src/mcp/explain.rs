@@ -28,7 +28,7 @@ impl Client for Nobody {
 pub fn attend(guard: &Arc<Guard>, link: &Arc<StdioLink>, from: Input, limit: usize) {
     let session = Session::new(guard.clone(), link.clone(), Arc::new(Nobody));
     let link = link.clone();
-    tokio::spawn(async move { pump_server(from, &session.guard.ids, &link, &session, limit).await });
+    tokio::spawn(async move { pump_server(from, (&session.guard.ids, &link), &session, None, limit).await });
 }
 
 /// The tools of a server: with a handshake if it has one, else by a request that describes itself.

@@ -10,7 +10,7 @@ const CHUNK: usize = 64 * 1024;
 /// What is kept of the start of a message that is too long.
 const HEAD: usize = 64 * 1024;
 /// What is kept of its end.
-const TAIL: usize = 4 * 1024;
+pub(super) const TAIL: usize = 4 * 1024;
 
 /// What was read.
 #[derive(Debug)]
@@ -24,6 +24,9 @@ pub enum Frame {
         /// The last bytes.
         tail: Bytes,
     },
+    /// A long line has begun, and its end has not come yet. Said once, and only where that is asked for: see
+    /// [`Frames::telling`].
+    Begun,
 }
 
 /// The lines of a stream.
@@ -34,13 +37,22 @@ pub struct Frames<R> {
     scanned: usize,
     /// The start of a line that is being passed over.
     head: Option<Bytes>,
+    /// A line of which so much has come without its end is a long one.
+    long: usize,
+    /// Whether that was said of the line in the buffer.
+    said: bool,
     limit: usize,
 }
 
 impl<R: AsyncRead + Unpin> Frames<R> {
     /// The lines of a stream, each at most `limit` bytes long.
     pub fn new(from: R, limit: usize) -> Self {
-        Self { from, buffer: BytesMut::new(), scanned: 0, head: None, limit }
+        Self { from, buffer: BytesMut::new(), scanned: 0, head: None, long: usize::MAX, said: false, limit }
+    }
+
+    /// The same; where several lines are asked for, it is said when one that is longer than this has begun.
+    pub fn telling(self, long: usize) -> Self {
+        Self { long, ..self }
     }
 
     /// The next line; `None` at the end of the stream.
@@ -61,10 +73,39 @@ impl<R: AsyncRead + Unpin> Frames<R> {
             if let Some(frame) = self.ready_lines() {
                 return Ok(Some(frame));
             }
+            if self.buffer.len() > self.long && self.head.is_none() && !self.said {
+                self.said = true;
+                return Ok(Some(Frame::Begun));
+            }
             if !self.read_more().await? {
                 return Ok(self.rest());
             }
         }
+    }
+
+    /// What has come of a long line.
+    pub fn begun(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// What has come of a long line since the last piece, or comes next, up to its end; `None` at the end of the stream.
+    /// Whoever asks for one asks for all.
+    pub async fn piece(&mut self) -> io::Result<Option<Bytes>> {
+        if self.buffer.is_empty() && !self.read_more().await? {
+            return Ok(None);
+        }
+        let end = memchr::memchr(b'\n', &self.buffer[self.scanned..]).map(|at| self.scanned + at + 1);
+        self.said = end.is_none();
+        self.scanned = 0;
+        Ok(Some(self.buffer.split_to(end.unwrap_or(self.buffer.len())).freeze()))
+    }
+
+    /// Takes a piece back and passes over it, and over what is left of its line. This is how that began.
+    pub fn pass_over_from(&mut self, piece: &Bytes, head: Bytes) {
+        let rest = std::mem::take(&mut self.buffer);
+        self.buffer.extend_from_slice(piece);
+        self.buffer.unsplit(rest);
+        self.head = Some(head);
     }
 
     /// Reads what there is; `false` at the end of the stream.
@@ -84,6 +125,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         {
             let lines = self.buffer.split_to(self.scanned + at + 1).freeze();
             self.scanned = self.buffer.len();
+            self.said = false;
             return Some(Frame::Line(lines));
         }
         self.ready()
@@ -97,7 +139,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
             self.pass_over();
             return None;
         };
-        self.scanned = 0;
+        (self.scanned, self.said) = (0, false);
         let line = self.buffer.split_to(end).freeze();
         match self.head.take() {
             Some(head) => Some(Frame::TooLong { head, tail: line.slice(line.len().saturating_sub(TAIL)..) }),
@@ -108,7 +150,8 @@ impl<R: AsyncRead + Unpin> Frames<R> {
 
     /// Lets go of what is more than a message may have, but for its start and its end.
     fn pass_over(&mut self) {
-        if self.buffer.len() <= self.limit {
+        let most = if self.head.is_some() { self.limit.min(HEAD) } else { self.limit };
+        if self.buffer.len() <= most {
             return;
         }
         if self.head.is_none() {
@@ -122,7 +165,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
 
     fn rest(&mut self) -> Option<Frame> {
         let line = self.buffer.split().freeze();
-        self.scanned = 0;
+        (self.scanned, self.said) = (0, false);
         match self.head.take() {
             Some(head) => Some(Frame::TooLong { head, tail: line }),
             None if line.is_empty() => None,
@@ -148,6 +191,8 @@ pub fn content(line: &[u8]) -> &[u8] {
 mod tests {
     use super::{Frame, Frames, content};
 
+    const LONG: usize = 64 * 1024;
+
     async fn all(bytes: &[u8], limit: usize) -> Vec<String> {
         let mut frames = Frames::new(bytes, limit);
         let mut seen = Vec::new();
@@ -155,9 +200,54 @@ mod tests {
             seen.push(match frame {
                 Frame::Line(line) => String::from_utf8_lossy(&line).into_owned(),
                 Frame::TooLong { head, tail } => format!("<{} {}>", head.len(), tail.len()),
+                Frame::Begun => panic!("said only where several lines are asked for"),
             });
         }
         seen
+    }
+
+    #[tokio::test]
+    async fn a_long_line_is_said_to_have_begun_once_and_comes_in_pieces_or_whole() {
+        let mut text = b"short\n".to_vec();
+        for letter in [b'x', b'y'] {
+            text.resize(text.len() + 300_000, letter);
+            text.push(b'\n');
+        }
+        text.extend_from_slice(b"next\nrest");
+        let mut frames = Frames::new(&text[..], 1_000_000).telling(LONG);
+        let mut seen = Vec::new();
+        while let Some(frame) = frames.next_lines().await.unwrap() {
+            match frame {
+                Frame::Line(line) => seen.extend_from_slice(&line),
+                Frame::TooLong { .. } => panic!("nothing is too long"),
+                Frame::Begun if frames.begun()[0] == b'x' => loop {
+                    let piece = frames.piece().await.unwrap().unwrap();
+                    assert!(piece.len() <= 128 * 1024);
+                    seen.extend_from_slice(&piece);
+                    if piece.ends_with(b"\n") {
+                        break;
+                    }
+                },
+                Frame::Begun => seen.extend_from_slice(b"begun "),
+            }
+        }
+        let at = text.iter().position(|byte| *byte == b'y').unwrap();
+        text.splice(at..at, *b"begun ");
+        assert!(seen == text, "{} of {}", seen.len(), text.len());
+    }
+
+    #[tokio::test]
+    async fn the_rest_of_a_long_line_is_passed_over_where_it_is_not_wanted_any_more() {
+        let mut text = vec![b'x'; 300_000];
+        text.extend_from_slice(b"tail\nnext\n");
+        let mut frames = Frames::new(&text[..], 1_000_000).telling(LONG);
+        assert!(matches!(frames.next_lines().await.unwrap(), Some(Frame::Begun)));
+        let piece = frames.piece().await.unwrap().unwrap();
+        frames.pass_over_from(&piece, "head".into());
+        let Some(Frame::TooLong { head, tail }) = frames.next_lines().await.unwrap() else { panic!() };
+        assert!(head == "head" && tail.ends_with(b"tail\n"));
+        let Some(Frame::Line(next)) = frames.next_lines().await.unwrap() else { panic!() };
+        assert_eq!(next, "next\n");
     }
 
     #[tokio::test]

@@ -11,7 +11,8 @@
 //! - [`guard`]: makes a call of the engine out of it, and [`reply`] a tool result out of the answer. `sending`: the call
 //!   on its way.
 //! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server.
-//! - [`stdio`], [`standard`], [`serve`]: a server that we start and a client that started us. [`probe`]: asks a check command.
+//! - [`stdio`], [`standard`], [`serve`]: a server that we start and a client that started us. [`outlet`]: the way out.
+//!   [`opening`], `long`: long messages, which pass as they come. [`probe`]: asks a check command.
 //! - [`alert`]: staying awake where messages come thick and fast.
 //! - [`explain`]: asks a server for its tools on behalf of a person.
 //! - [`http`]: servers at an address, and clients that connect. [`name`]: what a server is called.
@@ -30,9 +31,12 @@ mod ids;
 pub mod json;
 pub mod link;
 pub mod listing;
+mod long;
 pub mod message;
 pub mod name;
 mod naming;
+pub mod opening;
+pub mod outlet;
 pub mod probe;
 mod rehearsal;
 pub mod reply;

@@ -21,9 +21,10 @@ use super::http::started::Started;
 use super::http::target::Target;
 use super::http::upstream::HttpLink;
 use super::link::Client;
+use super::outlet::Outlet;
 use super::probe::{OWNER_VARIABLE, mark_of};
 use super::session::Session;
-use super::stdio::{Input, Outlet, Output, StdioLink, pump_client, pump_server};
+use super::stdio::{Input, Output, StdioLink, pump_client, pump_server};
 use crate::command::child::PassedSignals;
 
 /// Between a signal and the final stop of a server that does not heed it.
@@ -212,15 +213,16 @@ pub async fn stdio(
     let client_too = std::io::stdin().as_fd().try_clone_to_owned().ok();
     let looked_at = client_too.zip(server.looked_at.take()).map(<[OwnedFd; 2]>::from);
     let link = Arc::new(StdioLink::new(to));
-    let client: Arc<dyn Client> = Arc::new(Outlet::new(output));
-    let session = Session::new(guard, link.clone(), client);
+    let client = Arc::new(Outlet::new(output));
+    let session = Session::new(guard, link.clone(), client.clone());
 
     let ended = Arc::new(Notify::new());
     let (pump_link, pump_session, pump_ended) = (link.clone(), session.clone(), ended.clone());
     let limit = plan.max_message;
     let from_server = tokio::spawn(async move {
         let watching = looked_at.map(|sources| pump_session.guard.alert().watch(sources));
-        pump_server(from, &pump_session.guard.ids, &pump_link, &pump_session, limit).await;
+        let ours = (&pump_session.guard.ids, &*pump_link);
+        pump_server(from, ours, &pump_session, Some(&client), limit).await;
         drop(watching);
         pump_ended.notify_one();
     });

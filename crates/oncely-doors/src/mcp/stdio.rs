@@ -5,14 +5,16 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
 use super::alert::Side;
 use super::frames::{Frame, Frames, content};
-use super::link::{Addressee, Boxed, Client, Link, OwnIds, Reply};
+use super::link::{Addressee, Boxed, Link, OwnIds, Reply};
 use super::listing;
+use super::long::{self, LONG};
 use super::message::{self, INTERNAL_ERROR};
+use super::outlet::{Outlet, Written};
 use super::session::{Next, Session};
 
 /// Anything to read from.
@@ -23,100 +25,6 @@ pub type Output = Box<dyn AsyncWrite + Send + Unpin>;
 /// Messages are collected up to this size before they are written.
 const COLLECT: usize = 64 * 1024;
 
-/// Writes whole messages, one after the other. Whoever stops waiting half-way leaves the rest to the next: half a message
-/// would spoil all that follow.
-pub struct Outlet {
-    to: tokio::sync::Mutex<Writing>,
-}
-
-struct Writing {
-    to: Option<Output>,
-    /// The message that is being written, and how far it has come.
-    message: Bytes,
-    written: usize,
-    /// Whether the last one lacked its end of line: a server that died in the middle of it, say.
-    within_line: bool,
-}
-
-/// How much of a message was written.
-enum Written {
-    All,
-    /// So much that it could be understood.
-    Enough,
-    TooLittle(io::Error),
-}
-
-impl Outlet {
-    /// Writes to this.
-    pub fn new(to: Output) -> Self {
-        Self {
-            to: tokio::sync::Mutex::new(Writing {
-                to: Some(to),
-                message: Bytes::new(),
-                written: 0,
-                within_line: false,
-            }),
-        }
-    }
-
-    /// No more: the reader sees the end.
-    pub async fn close(&self) {
-        self.to.lock().await.to = None;
-    }
-
-    async fn write(&self, message: Bytes) -> Written {
-        let mut writing = self.to.lock().await;
-        // What an earlier one left comes first.
-        if let Err(error) = writing.finish().await {
-            writing.to = None;
-            return Written::TooLittle(error);
-        }
-        // What comes after half a line must not be glued to it.
-        let begun =
-            std::mem::replace(&mut writing.within_line, message.last().is_some_and(|byte| *byte != b'\n'));
-        let message = if begun { [b"\n", &message[..]].concat().into() } else { message };
-        (writing.message, writing.written) = (message, 0);
-        match writing.finish().await {
-            Ok(()) => Written::All,
-            Err(error) => {
-                // The next message would be glued to what there is of this one.
-                writing.to = None;
-                short(&writing.message, writing.written, error)
-            }
-        }
-    }
-}
-
-impl Writing {
-    async fn finish(&mut self) -> io::Result<()> {
-        let closed = || io::Error::new(io::ErrorKind::BrokenPipe, "it is closed");
-        let writer = self.to.as_mut().ok_or_else(closed)?;
-        while self.written < self.message.len() {
-            match writer.write(&self.message[self.written..]).await? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                count => self.written += count,
-            }
-        }
-        writer.flush().await?;
-        // Whole: let go of it.
-        (self.message, self.written) = (Bytes::new(), 0);
-        Ok(())
-    }
-}
-
-/// A message that lacks more than its end of line cannot be read by anybody.
-fn short(bytes: &[u8], written: usize, error: io::Error) -> Written {
-    if written < content(bytes).len() { Written::TooLittle(error) } else { Written::Enough }
-}
-
-impl Client for Outlet {
-    fn send(&self, line: Bytes) -> Boxed<'_, ()> {
-        Box::pin(async move {
-            self.write(line).await;
-        })
-    }
-}
-
 /// The link to a server by its standard input and output.
 pub struct StdioLink {
     to: Outlet,
@@ -126,6 +34,8 @@ pub struct StdioLink {
 #[derive(Default)]
 struct Waiting {
     calls: HashMap<String, oneshot::Sender<Result<Bytes, String>>>,
+    /// How many were sent, or may have been, that nobody waits for any more.
+    given_up: usize,
     /// Why no answers will come any more.
     over: Option<String>,
 }
@@ -156,11 +66,25 @@ impl StdioLink {
     }
 
     fn answer(&self, id: &str, answer: Result<Bytes, String>) {
-        let caller = self.waiting().calls.remove(id);
-        if let Some(caller) = caller {
-            // One that does not wait any more needs no answer.
-            let _ = caller.send(answer);
+        let mut waiting = self.waiting();
+        match waiting.calls.remove(id) {
+            Some(caller) => {
+                // One that does not wait any more needs no answer.
+                let _ = caller.send(answer);
+            }
+            None => waiting.given_up = waiting.given_up.saturating_sub(1),
         }
+    }
+
+    /// Whoever waits for this answer is told that it cannot be read.
+    pub(super) fn unreadable(&self, id: &str) {
+        self.answer(id, Err("the server's answer cannot be read".into()));
+    }
+
+    /// Whether no answer to a request of ours can come, unless we ask for one.
+    pub(super) fn awaits_nothing(&self) -> bool {
+        let waiting = self.waiting();
+        waiting.calls.is_empty() && waiting.given_up == 0
     }
 
     fn expect(&self, id: &str) -> Result<oneshot::Receiver<Result<Bytes, String>>, String> {
@@ -179,7 +103,10 @@ struct Expected<'a>(&'a StdioLink, &'a str);
 
 impl Drop for Expected<'_> {
     fn drop(&mut self) {
-        self.0.waiting().calls.remove(self.1);
+        let mut waiting = self.0.waiting();
+        if waiting.calls.remove(self.1).is_some() {
+            waiting.given_up += 1;
+        }
     }
 }
 
@@ -231,6 +158,8 @@ pub async fn pump_client(frames: &mut Frames<Input>, session: &Arc<Session>) -> 
                 let answer = message::error("null", message::INVALID_REQUEST, why);
                 session.client.send(answer.into()).await;
             }
+            // Nobody asked to be told.
+            Frame::Begun => {}
             Frame::Line(line) if content(&line).is_empty() => {}
             Frame::Line(line) => {
                 let line = message::flat(&line);
@@ -257,13 +186,27 @@ async fn flush(collected: &mut Vec<u8>, session: &Session) {
     }
 }
 
-/// Passes a server's messages on until it ends its output; answers to calls of ours go to whoever made them.
-pub async fn pump_server(from: Input, ids: &OwnIds, link: &StdioLink, session: &Session, limit: usize) {
-    let mut frames = Frames::new(from, limit);
+/// Passes a server's messages on until it ends its output; answers to calls of ours go to whoever made them. Where the way
+/// out to the client is known, it takes long ones as they come.
+pub async fn pump_server(
+    from: Input,
+    (ids, link): (&OwnIds, &StdioLink),
+    session: &Session,
+    out: Option<&Outlet>,
+    limit: usize,
+) {
+    let mut frames = Frames::new(from, limit).telling(LONG);
     loop {
         // A server whose output cannot be read has ended, as far as can be seen from here.
         match frames.next_lines().await.ok().flatten() {
             None => return link.end("the server ended before it answered"),
+            Some(Frame::Begun) => {
+                let out = out.filter(|_| long::is_for_the_client(frames.begun(), ids, link));
+                if let Some(out) = out {
+                    session.guard.alert().came(Side::Server, 1);
+                    long::pass(&mut frames, out, (ids, link, session), limit).await;
+                }
+            }
             Some(Frame::TooLong { head, tail }) => too_long(&head, &tail, ids, link, session).await,
             Some(Frame::Line(lines)) => {
                 let count = memchr::memchr_iter(b'\n', &lines).count();
@@ -298,7 +241,7 @@ fn for_the_client(lines: &Bytes, ids: &OwnIds, link: &StdioLink, session: &Sessi
                 continue;
             }
             Addressee::Us(id) => link.answer(&id, Ok(lines.slice(begin..end))),
-            Addressee::Unreadable(id) => link.answer(&id, Err("the server's answer cannot be read".into())),
+            Addressee::Unreadable(id) => link.unreadable(&id),
         }
         pieces.push(lines.slice(piece..begin));
         piece = end;
@@ -320,50 +263,5 @@ async fn too_long(head: &[u8], tail: &[u8], ids: &OwnIds, link: &StdioLink, sess
         (Some(own), _) => link.answer(&own, Err(why.to_owned())),
         (None, Some(id)) => session.client.send(message::error(&id, INTERNAL_ERROR, why).into()).await,
         (None, None) => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Outlet, StdioLink, Written};
-    use crate::mcp::link::{Link, Reply};
-    use bytes::Bytes;
-    use tokio::io::AsyncReadExt;
-
-    /// Begins to write, and gives up as soon as the other side takes no more.
-    async fn begin(outlet: &Outlet, message: &'static str) {
-        tokio::select! {
-            biased;
-            _ = outlet.write(Bytes::from_static(message.as_bytes())) => panic!("it fits"),
-            () = std::future::ready(()) => {}
-        }
-    }
-
-    #[tokio::test]
-    async fn a_message_that_was_given_up_half_way_is_finished_before_the_next() {
-        let (ours, mut theirs) = tokio::io::duplex(8);
-        let outlet = Outlet::new(Box::new(ours));
-        begin(&outlet, "a long message of a reader\n").await;
-        // Given up before it was begun: never written.
-        begin(&outlet, "a message that has to wait\n").await;
-        let reading = tokio::spawn(async move {
-            let mut all = String::new();
-            theirs.read_to_string(&mut all).await.unwrap();
-            all
-        });
-        assert!(matches!(outlet.write(Bytes::from_static(b"a guarded call\n")).await, Written::All));
-        outlet.close().await;
-        assert_eq!(reading.await.unwrap(), "a long message of a reader\na guarded call\n");
-    }
-
-    #[tokio::test]
-    async fn a_call_after_half_a_message_that_cannot_be_finished_is_not_sent() {
-        let (ours, theirs) = tokio::io::duplex(8);
-        let link = StdioLink::new(Box::new(ours));
-        begin(&link.to, "a long message of a reader\n").await;
-        drop(theirs);
-        for id in ["1", "2"] {
-            assert!(matches!(link.call(id.into(), b"{}\n".to_vec()).await, Reply::NotSent(_)));
-        }
     }
 }

@@ -75,7 +75,8 @@ impl Mux {
         tokio::spawn(async move {
             let ids = &session.guard.ids;
             tokio::select! {
-                () = pump_server(from, ids, &link, &session, limit) => {}
+                // No client holds up what is for the others, or for the ledger: long messages are not passed on in pieces.
+                () = pump_server(from, (ids, &link), &session, None, limit) => {}
                 () = async {
                     stop.notified().await;
                     session.is_idle_within(drain).await;

@@ -1,0 +1,96 @@
+//! A message of a server that is long, passed on as it comes: where its beginning shows that nothing in it is for us, nobody
+//! has to wait for its end, and nothing has to hold it.
+
+use bytes::Bytes;
+use tokio::io::AsyncRead;
+
+use super::frames::{Frames, TAIL};
+use super::link::OwnIds;
+use super::listing;
+use super::message;
+use super::opening::Opening;
+use super::outlet::Outlet;
+use super::session::Session;
+use super::stdio::StdioLink;
+
+/// A message of which so much has come without its end is not waited for.
+pub(super) const LONG: usize = 64 * 1024;
+/// More than what is looked for has characters: two pieces meet within this.
+const SEAM: usize = 64;
+
+/// Whether a message that begins like this is for the client, whatever follows.
+pub(super) fn is_for_the_client(begun: &[u8], ids: &OwnIds, link: &StdioLink) -> bool {
+    let opening = Opening::of(begun);
+    match opening.answers() {
+        Some(id) => !ids.are_in(id.as_bytes()),
+        // An answer to us begins after we have asked: where nobody waits for one now, this is none.
+        None => opening == Opening::Call || link.awaits_nothing(),
+    }
+}
+
+/// Passes a long message on. A client that reads slowly is waited for, as the server would have to without us; what others
+/// have to say waits for the end of the line, or of the server. A message over the limit is cut there, and the caller is
+/// told of it when the rest has been passed over.
+pub(super) async fn pass<R: AsyncRead + Unpin>(
+    frames: &mut Frames<R>,
+    to: &Outlet,
+    (ids, link, session): (&OwnIds, &StdioLink, &Session),
+    limit: usize,
+) {
+    let mut out = to.begin().await;
+    let mut watch = Watch { ids, tail: Vec::new(), names_us: false, names_change: false };
+    let (mut head, mut length) = (None, 0);
+    // A server whose output cannot be read has ended, which whoever reads next is told.
+    while let Ok(Some(piece)) = frames.piece().await {
+        length += piece.len();
+        let is_last = piece.last() == Some(&b'\n');
+        let head = head.get_or_insert_with(|| Bytes::copy_from_slice(&piece[..piece.len().min(LONG)]));
+        if length > limit {
+            out.cut().await;
+            return frames.pass_over_from(&piece, head.clone());
+        }
+        watch.see(&piece);
+        out.write(piece).await;
+        if is_last {
+            break;
+        }
+    }
+    drop(out);
+    if watch.names_change {
+        // Whether it says so, or only speaks of it: to ask once more is harmless.
+        session.guard.catalog.changed();
+    }
+    if watch.names_us
+        && let Some(id) = message::id_of_cut(b"", &watch.tail).and_then(|id| ids.somewhere_in(id.as_bytes()))
+    {
+        link.unreadable(&id);
+    }
+}
+
+/// What is looked for in a message that passes.
+struct Watch<'a> {
+    ids: &'a OwnIds,
+    /// The end of what has passed.
+    tail: Vec<u8>,
+    /// Whether an id of ours is in it.
+    names_us: bool,
+    /// Whether it may say that the server's tools have changed.
+    names_change: bool,
+}
+
+impl Watch<'_> {
+    fn see(&mut self, piece: &[u8]) {
+        let mut seam = self.tail[self.tail.len().saturating_sub(SEAM)..].to_vec();
+        seam.extend_from_slice(&piece[..piece.len().min(SEAM)]);
+        for bytes in [&seam, piece] {
+            self.names_us |= self.ids.are_in(bytes);
+            self.names_change |= listing::may_concern(bytes);
+        }
+        if piece.len() < TAIL {
+            self.tail.drain(..(self.tail.len() + piece.len()).saturating_sub(TAIL));
+        } else {
+            self.tail.clear();
+        }
+        self.tail.extend_from_slice(&piece[piece.len().saturating_sub(TAIL)..]);
+    }
+}
