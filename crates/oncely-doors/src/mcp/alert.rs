@@ -1,12 +1,8 @@
-//! Staying awake for a moment where messages come thick and fast, and sleeping a moment longer where they come in crowds:
-//! to be woken takes longer than most of what we do for a message, above all on machines that put idle processors to
-//! rest.
+//! Staying awake for a moment where messages come thick and fast: to be woken takes longer than most of what we do for a
+//! message, above all on machines that put idle processors to rest.
 //!
-//! - Before the one thread that does everything goes to sleep, it looks for a little while whether a message has come, or
-//!   the ledger has answered, and lets others run meanwhile. It does so only while that has lately been worth it.
-//! - Where many requests are under way at once, nobody waits for any single one of them, and what counts is how much work
-//!   each is to all. Then it naps without looking, so that more messages are read, and written, at a time; and whoever
-//!   sends them need not wake anybody. It does so only for as long as many come meanwhile.
+//! Before the one thread that does everything goes to sleep, it looks for a little while whether a message has come, or the
+//! ledger has answered, and lets others run meanwhile. It does so only while that has lately been worth it.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,14 +19,6 @@ const LOOK_FOR_LEDGER: Duration = Duration::from_micros(500);
 const SOON: Duration = Duration::from_micros(300);
 /// How often in a row it looks in vain before it looks no more.
 const KEEN: u32 = 16;
-/// How long it naps; systems make some 50 µs more of it.
-const NAP: Duration = Duration::from_micros(20);
-/// So many messages of one side that followed each other without one of the other side are a crowd: a nap is tried.
-const CROWD: u32 = 64;
-/// So many messages during a nap make the next one worth it.
-const WORTH: u32 = 12;
-/// Where a nap was not worth it, so many more have to come before the next is tried.
-const DOUBTFUL: u32 = 2_048;
 
 /// Whether, and for what, the thread stays awake.
 #[derive(Default)]
@@ -47,7 +35,6 @@ struct State {
     asleep: Option<Instant>,
     /// How many wait for the ledger.
     at_ledger: isize,
-    crowd: Crowd,
 }
 
 /// What is looked at.
@@ -56,57 +43,6 @@ struct Watched {
     sources: [OwnedFd; 2],
     /// Where answers of the ledger queue up, which come from another thread.
     runtime: RuntimeMetrics,
-}
-
-/// Whose messages they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
-    Client,
-    Server,
-}
-
-/// Whether messages come in crowds.
-#[derive(Debug, Default)]
-struct Crowd {
-    last: Option<Side>,
-    /// How many have followed one of the same side, since it was last quiet or a nap was tried.
-    in_a_row: u32,
-    /// How many more than usual are needed for the next nap.
-    doubt: u32,
-    /// How many have come since the thread was last about to sleep.
-    came: u32,
-    napped: bool,
-}
-
-impl Crowd {
-    fn came(&mut self, side: Side, count: u32) {
-        let following = if self.last == Some(side) { count } else { count.saturating_sub(1) };
-        self.last = Some(side);
-        self.in_a_row = self.in_a_row.saturating_add(following);
-        self.came = self.came.saturating_add(count);
-    }
-
-    /// Whether to nap now.
-    fn naps(&mut self) -> bool {
-        let came = std::mem::take(&mut self.came);
-        self.napped = if self.napped {
-            if came < WORTH {
-                (self.doubt, self.in_a_row) = (DOUBTFUL, 0);
-            }
-            came >= WORTH
-        } else {
-            self.in_a_row >= CROWD + self.doubt
-        };
-        if self.napped {
-            (self.doubt, self.in_a_row) = (0, 0);
-        }
-        self.napped
-    }
-
-    /// It was quiet for a while.
-    fn quiet(&mut self) {
-        *self = Self { doubt: self.doubt, ..Self::default() };
-    }
 }
 
 impl Alert {
@@ -122,19 +58,10 @@ impl Alert {
         Watching(self)
     }
 
-    /// Notes that messages came.
-    pub(super) fn came(&self, side: Side, count: u32) {
-        self.state().crowd.came(side, count);
-    }
-
     /// To be called before the thread sleeps.
     pub fn before_sleep(&self) {
         let mut state = self.state();
-        let State { watched: Some(watched), keen, at_ledger, crowd, .. } = &mut *state else { return };
-        if crowd.naps() {
-            std::thread::sleep(NAP);
-            return;
-        }
+        let State { watched: Some(watched), keen, at_ledger, .. } = &mut *state else { return };
         if *keen > 0 {
             let patience = if *at_ledger > 0 { LOOK_FOR_LEDGER } else { LOOK };
             if watched.look(patience) {
@@ -152,8 +79,6 @@ impl Alert {
         let Some(since) = state.asleep.take() else { return };
         if since.elapsed() < SOON {
             state.keen = KEEN;
-        } else {
-            state.crowd.quiet();
         }
     }
 
@@ -223,7 +148,7 @@ impl Watched {
 mod tests {
     use std::io::{ErrorKind, Write};
 
-    use super::{Alert, CROWD, Crowd, DOUBTFUL, KEEN, Side, WORTH};
+    use super::{Alert, KEEN};
 
     fn keen(alert: &Alert) -> u32 {
         alert.state().keen
@@ -285,35 +210,5 @@ mod tests {
         set_keen(&alert, 1);
         alert.before_sleep();
         assert_eq!(keen(&alert), 1);
-    }
-
-    #[test]
-    fn one_request_after_the_other_is_no_crowd() {
-        let mut crowd = Crowd::default();
-        for _ in 0..10 * CROWD {
-            crowd.came(Side::Client, 1);
-            assert!(!crowd.naps());
-            crowd.came(Side::Server, 1);
-            assert!(!crowd.naps());
-        }
-    }
-
-    #[test]
-    fn it_naps_for_as_long_as_many_come_meanwhile_and_then_only_for_a_larger_crowd() {
-        let mut crowd = Crowd::default();
-        crowd.came(Side::Client, CROWD);
-        assert!(!crowd.naps(), "the first follows nobody");
-        crowd.came(Side::Client, 1);
-        for _ in 0..3 {
-            assert!(crowd.naps());
-            crowd.came(Side::Server, WORTH);
-        }
-        assert!(crowd.naps());
-        crowd.came(Side::Client, WORTH - 1);
-        assert!(!crowd.naps());
-        crowd.came(Side::Client, CROWD + 1);
-        assert!(!crowd.naps(), "the last nap was in vain");
-        crowd.came(Side::Client, DOUBTFUL);
-        assert!(crowd.naps());
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use oncely::policy_file::{ForwardCancel, PolicyFile, ToolPolicy};
 use oncely::{Attempt, AttemptInfo, Begun, Call, Execution, Oncely};
-use oncely_core::{Kind, Namespace, Policy, Scope, State, ToolName};
+use oncely_core::{Kind, NameError, Namespace, Policy, Scope, State, ToolName};
 
 use super::alert::Alert;
 use super::call::{Asked, ToolCall};
@@ -68,6 +68,8 @@ pub struct Rules {
     pub declared: ToolPolicy,
     /// For the engine; a write.
     pub(super) policy: Arc<Policy>,
+    /// The tool's full name, if the engine takes it.
+    name: Result<ToolName, NameError>,
 }
 
 impl Guard {
@@ -123,9 +125,10 @@ impl Guard {
         if let Some(there) = rules.get(tool) {
             return there.clone();
         }
-        let declared = self.settings.policy.tool(&self.full_name(tool));
+        let name = self.full_name(tool);
+        let declared = self.settings.policy.tool(&name);
         let policy = Arc::new(Policy { kind: Kind::Write, ..declared.policy.clone() });
-        let made = Arc::new(Rules { declared, policy });
+        let made = Arc::new(Rules { declared, policy, name: ToolName::parse(&name) });
         if rules.len() < RULES_MAX {
             rules.insert(tool.to_owned(), made.clone());
         }
@@ -201,10 +204,11 @@ impl Guard {
     ) -> Result<Call, oncely::Error> {
         // Callers that are told apart never see each other's results.
         let tool = match caller.principal {
-            Some(principal) => format!("mcp:{}@{principal}/{}", self.settings.server, call.name),
-            None => self.full_name(&call.name),
-        };
-        let tool = ToolName::parse(&tool)?;
+            Some(principal) => {
+                ToolName::parse(&format!("mcp:{}@{principal}/{}", self.settings.server, call.name))
+            }
+            None => rules.name.clone(),
+        }?;
         let mut engine_call = Call {
             namespace: self.settings.namespace.clone(),
             scope: self.settings.scope.clone(),

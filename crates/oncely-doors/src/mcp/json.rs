@@ -131,7 +131,7 @@ pub fn text_of(raw: &str) -> Option<Cow<'_, str>> {
 pub fn push_item(array: &str, item: &str) -> Option<String> {
     let inner = array.trim().strip_prefix('[')?.strip_suffix(']')?;
     let comma = if inner.trim().is_empty() { "" } else { "," };
-    Some(format!("[{inner}{comma}{item}]"))
+    Some(["[", inner, comma, item, "]"].concat())
 }
 
 /// The items of a raw array.

@@ -220,7 +220,7 @@ impl<'a> Response<'a> {
 
 /// The answer with a result.
 pub fn result(id: &str, result: &str) -> Vec<u8> {
-    line(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
+    [r#"{"jsonrpc":"2.0","id":"#, id, r#","result":"#, result, "}\n"].concat().into_bytes()
 }
 
 /// The answer with an error.

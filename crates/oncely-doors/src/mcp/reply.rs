@@ -164,7 +164,8 @@ fn replayed(form: Form, replay: &Replay) -> String {
         let mark = if form.schema == Schema::Bound { Mark::Error } else { Mark::Good };
         return own(form, mark, &text, &envelope);
     };
-    let stored = String::from_utf8_lossy(result);
+    // Hardly anything that was stored is no text, and to find that out takes less than to mend it.
+    let stored = std::str::from_utf8(result).map_or_else(|_| String::from_utf8_lossy(result), Cow::Borrowed);
     let text = format!(
         "Replayed by oncely: attempt {} of this call succeeded {when}, and this is its result; nothing ran now. {}",
         record.body.attempts,
@@ -178,7 +179,7 @@ fn replayed(form: Form, replay: &Replay) -> String {
         record.body.attempts,
         record.intent
     );
-    annotated(form, &as_result(&stored), &text, REPLAYED, meta)
+    annotated(form, as_result(&stored), &text, REPLAYED, meta)
 }
 
 /// A stored result as the caller's era has it: one that was stored in the other era may lack its type.
@@ -208,8 +209,8 @@ fn when_of(record: &Record) -> u64 {
 
 /// A result with one more text and one more entry under `_meta`; everything else, `structuredContent` above all, stays
 /// as it is.
-fn annotated(form: Form, result: &Members<'_>, text: &str, name: &str, meta: String) -> String {
-    let mut result = of_era(form.era, result.clone());
+fn annotated(form: Form, result: Members<'_>, text: &str, name: &str, meta: String) -> String {
+    let mut result = of_era(form.era, result);
     if form.annotate == Annotate::Off {
         return result.render();
     }
@@ -239,7 +240,7 @@ fn spent(form: Form, replay: &Replay, answer: &Answer) -> String {
         }
         Some(raw) => {
             let raw = String::from_utf8_lossy(&raw);
-            annotated(form, &as_result(&raw), &text, ENVELOPE, json::raw(&envelope))
+            annotated(form, as_result(&raw), &text, ENVELOPE, json::raw(&envelope))
         }
         None => own(form, Mark::Error, &text, &envelope),
     }
@@ -256,7 +257,7 @@ pub fn executed(form: Form, execution: &Execution, record: &RecordName, raw: Opt
         // However quiet replays are meant to be: this has to be said.
         Some(raw) => {
             let form = Form { annotate: Annotate::Text, era: Era::Legacy, ..form };
-            annotated(form, &as_result(raw), &text, ENVELOPE, json::raw(&envelope))
+            annotated(form, as_result(raw), &text, ENVELOPE, json::raw(&envelope))
         }
         None => own(form, Mark::Error, &text, &envelope),
     })

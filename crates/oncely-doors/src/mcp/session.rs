@@ -9,6 +9,7 @@ use oncely_core::Kind;
 use tokio::sync::watch;
 
 use super::call::{ToolCall, tool_of};
+use super::catalog::NotAsked;
 use super::flight::Flight;
 use super::glance::Glance;
 use super::guard::{Caller, Guard};
@@ -216,10 +217,15 @@ impl Session {
             Ok(call) => call,
             Err(answer) => return Some(answer),
         };
-        if self.guard.kind(&call.name).is_err() && self.may_ask() {
-            listing::learn(&self.guard, &self.link, call.self_description().as_deref()).await;
-        }
-        let (kind, _) = self.guard.kind_as_known(&call.name);
+        let kind = match self.guard.kind(&call.name) {
+            Ok((kind, _)) => kind,
+            Err(NotAsked) => {
+                if self.may_ask() {
+                    listing::learn(&self.guard, &self.link, call.self_description().as_deref()).await;
+                }
+                self.guard.kind_as_known(&call.name).0
+            }
+        };
         if kind == Kind::Read {
             // From here on the server answers it, and a cancellation is passed on.
             on_board.leave();

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
-use super::alert::Side;
 use super::frames::{Frame, Frames, content};
 use super::link::{Addressee, Boxed, Link, OwnIds, Reply};
 use super::listing;
@@ -151,7 +150,6 @@ pub async fn pump_client(frames: &mut Frames<Input>, session: &Arc<Session>) -> 
                 }
             }
         };
-        session.guard.alert().came(Side::Client, 1);
         match frame {
             Frame::TooLong { .. } => {
                 let why = "the message is longer than allowed (--max-message); nothing ran";
@@ -203,14 +201,11 @@ pub async fn pump_server(
             Some(Frame::Begun) => {
                 let out = out.filter(|_| long::is_for_the_client(frames.begun(), ids, link));
                 if let Some(out) = out {
-                    session.guard.alert().came(Side::Server, 1);
                     long::pass(&mut frames, out, (ids, link, session), limit).await;
                 }
             }
             Some(Frame::TooLong { head, tail }) => too_long(&head, &tail, ids, link, session).await,
             Some(Frame::Line(lines)) => {
-                let count = memchr::memchr_iter(b'\n', &lines).count();
-                session.guard.alert().came(Side::Server, u32::try_from(count).unwrap_or(u32::MAX));
                 // Most of what a server says is nothing to us, and passes in one piece.
                 if !ids.are_in(&lines) && !listing::may_concern(&lines) {
                     session.client.send(lines).await;
