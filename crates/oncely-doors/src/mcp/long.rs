@@ -96,3 +96,35 @@ impl Watch<'_> {
         self.tail.extend_from_slice(&piece[piece.len().saturating_sub(TAIL)..]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::is_for_the_client;
+    use crate::mcp::link::{Link, OwnIds};
+    use crate::mcp::stdio::StdioLink;
+
+    #[tokio::test]
+    async fn what_may_be_an_answer_to_us_is_never_passed_on_in_pieces() {
+        let ids = OwnIds::new().unwrap();
+        let (to, _server) = tokio::io::duplex(1_000);
+        let link = StdioLink::new(Box::new(to));
+        let passes = |begun: &str| is_for_the_client(begun.as_bytes(), &ids, &link);
+        let id = ids.next();
+        let ours = format!(r#"{{"jsonrpc":"2.0","id":"{id}","result":{{"#);
+        let escaped = ours.replace("oncely", "\\u006fncely");
+        let (first, later, call) = (r#"{"id":1,"result":{"#, r#"{"result":{"#, r#"{"method":"x","params":{"#);
+        assert!(passes(first) && passes(later) && passes(call) && !passes(&ours) && !passes(&escaped));
+        {
+            let mut calling = std::pin::pin!(link.call(id.clone(), b"{}\n".to_vec()));
+            tokio::select! {
+                biased;
+                reply = &mut calling => panic!("{reply:?}"),
+                () = std::future::ready(()) => {}
+            }
+            assert!(passes(first) && !passes(later) && passes(call) && !passes(&ours) && !passes("["));
+        }
+        assert!(passes(first) && !passes(later), "the answer to a call that was given up may still come");
+        link.unreadable(&id);
+        assert!(passes(later));
+    }
+}
