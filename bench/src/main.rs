@@ -7,6 +7,7 @@ mod copying;
 mod echo;
 mod ours;
 mod plain_redis;
+mod proxy;
 mod report;
 mod sections;
 mod stats;
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         Some("echo") => echo::serve(),
         Some("copy") => copying::serve(),
         Some("upstream") => upstream::serve(),
+        Some("proxy") => proxy::serve(words.get(2).map_or("", String::as_str)),
         _ => measure(Args::parse()),
     };
     match done {

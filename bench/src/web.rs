@@ -50,8 +50,18 @@ fn listening(mut command: Command, address: SocketAddr, with: Vec<Server>) -> Re
 
 /// The service behind the proxies.
 pub(crate) fn upstream() -> Result<Server> {
+    own(&["upstream"])
+}
+
+/// The least that hyper can be as a proxy.
+pub(crate) fn bare(to: SocketAddr) -> Result<Server> {
+    own(&["proxy", &to.to_string()])
+}
+
+/// A part of this program as a process of its own, once it says where it listens.
+fn own(words: &[&str]) -> Result<Server> {
     let mut command = Command::new(std::env::current_exe()?);
-    let mut child = command.arg("upstream").stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut child = command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
     Ok(Server { address: line.trim().parse()?, child, _with: Vec::new() })

@@ -20,6 +20,7 @@ const REST_PATIENCE: Duration = Duration::from_secs(60);
 struct World {
     upstream: Server,
     nginx: Server,
+    bare: Server,
     gateway: Server,
     restate: Option<Server>,
     load: Load,
@@ -38,6 +39,7 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
     };
     let world = World {
         nginx: web::nginx(&dir, upstream.address)?,
+        bare: web::bare(upstream.address)?,
         gateway: web::gateway(&oncely, &dir, &ledger, upstream.address)?.0,
         // Where it does not start, the rest is measured all the same.
         restate: web::restate(&bench.restate, &dir).unwrap_or_else(|error| {
@@ -76,7 +78,13 @@ fn version(program: &str, flag: &str) -> String {
 impl World {
     /// Makes what is replayed later, and looks at every kind of answer once.
     fn prepare(&self) -> Result<()> {
-        for (to, path) in [(&self.nginx, "/pass"), (&self.gateway, "/pass"), (&self.gateway, "/guard")] {
+        let all = [
+            (&self.nginx, "/pass"),
+            (&self.bare, "/pass"),
+            (&self.gateway, "/pass"),
+            (&self.gateway, "/guard"),
+        ];
+        for (to, path) in all {
             self.load.run(to.address, path, Keys::Same, "replay", 1)?;
         }
         if let Some(restate) = &self.restate {
@@ -109,6 +117,7 @@ impl World {
 struct Seen {
     nginx: Series,
     nginx_p99: Series,
+    bare: Series,
     pass: Series,
     pass_p99: Series,
     replay: Series,
@@ -118,6 +127,7 @@ struct Seen {
     restate: Series,
     one_direct: Series,
     one_nginx: Series,
+    one_bare: Series,
     one_pass: Series,
     one_replay: Series,
 }
@@ -130,6 +140,7 @@ impl Seen {
         self.nginx_p99.push(nginx.p99);
         self.pass.push(pass.rate);
         self.pass_p99.push(pass.p99);
+        self.bare.push(world.load(&world.bare, "/pass", CONNECTIONS)?.rate);
         self.replay.push(world.load(&world.gateway, "/guard", CONNECTIONS)?.rate);
         let fresh = world.fresh(&world.gateway, "/guard", keys)?;
         self.fresh.push(fresh.rate);
@@ -140,6 +151,7 @@ impl Seen {
         }
         self.one_direct.push(world.load(&world.upstream, "/pass", 1)?.p50);
         self.one_nginx.push(world.load(&world.nginx, "/pass", 1)?.p50);
+        self.one_bare.push(world.load(&world.bare, "/pass", 1)?.p50);
         self.one_pass.push(world.load(&world.gateway, "/pass", 1)?.p50);
         self.one_replay.push(world.load(&world.gateway, "/guard", 1)?.p50);
         Ok(())
@@ -160,6 +172,9 @@ impl Seen {
                 .against("nginx", &self.nginx_p99, Unit::Time)
                 .ratio(&tail, Unit::Times)
                 .target(Target::AtMost(1.0, Unit::Times), &tail),
+            Row::new("passed through, against hyper alone", &self.pass, Unit::PerSecond)
+                .against("a bare proxy on hyper", &self.bare, Unit::PerSecond)
+                .ratio(&self.pass.over(&self.bare), Unit::Times),
             Row::new("replayed", &self.replay, Unit::PerSecond)
                 .against("asking the service through nginx", &self.nginx, Unit::PerSecond)
                 .ratio(&replayed, Unit::Times)
@@ -192,6 +207,9 @@ impl Seen {
             .against("the service itself", &self.one_direct, Unit::Time)
             .ratio(&added, Unit::Time)
             .target(Target::AtMost(80e-6, Unit::Time), &added),
+            Row::new("one connection, passed through, p50, against hyper alone", &self.one_pass, Unit::Time)
+                .against("a bare proxy on hyper", &self.one_bare, Unit::Time)
+                .ratio(&self.one_pass.over(&self.one_bare), Unit::Times),
             Row::new("one connection, replayed, p50", &self.one_replay, Unit::Time)
                 .against("asking the service through nginx", &self.one_nginx, Unit::Time)
                 .ratio(&self.one_replay.over(&self.one_nginx), Unit::Times)

@@ -36,11 +36,9 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let global = cli.global;
-    // One thread is enough for a command, and starts faster than a pool; a server uses every core.
-    let mut builder = match &cli.command {
-        Command::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
-        _ => tokio::runtime::Builder::new_current_thread(),
-    };
+    // One thread is enough for a command, and starts faster than a pool. A server has threads of its own for requests, and
+    // one for the admin API: here it accepts connections and hears signals, whatever the others do.
+    let mut builder = tokio::runtime::Builder::new_current_thread();
     let alert = Arc::new(Alert::default());
     if matches!(cli.command, Command::Mcp(_)) {
         let (before, after) = (alert.clone(), alert.clone());

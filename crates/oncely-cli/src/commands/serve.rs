@@ -97,14 +97,21 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
     })?;
     let bound = listener.local_addr().unwrap_or(listen);
     let stop = stop_asked_for()?;
+    // The admin API may read much of the ledger at once: neither requests nor signals wait for it.
+    let aside = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("oncely-admin")
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::internal(format!("the admin API's thread could not be started: {e}")))?;
     say_ready(global, &config, bound, admin.address());
     // Answers until the gateway has ended: how a drain goes on is of interest.
     let (done, drained) = tokio::sync::oneshot::channel::<()>();
-    let administered = tokio::spawn(admin.serve(async move {
+    let administered = aside.spawn(admin.serve(async move {
         let _ = drained.await;
     }));
     let (ended, all_sent) = tokio::sync::oneshot::channel::<()>();
-    let sending = tokio::spawn(async move {
+    let sending = aside.spawn(async move {
         if let Some(exporter) = exporter {
             exporter.run(async move { drop(all_sent.await) }).await;
         }
@@ -123,6 +130,7 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
     // Its listener was checked before; if it failed all the same, the gateway has ended in order.
     let _ = administered.await;
     let _ = sending.await;
+    aside.shutdown_background();
     if open > 0 || running > 0 {
         output::say(&format!(
             "oncely: stopped after {} s with {open} connections and {running} requests still open; what they did is found in \

@@ -140,6 +140,36 @@ fn an_answer_may_come_before_its_request_has_ended() {
 }
 
 #[test]
+fn a_client_that_has_its_answer_and_never_ends_its_request_does_not_keep_its_place() {
+    let home = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // Answers at the end of the head, and keeps every connection open.
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for mut stream in listener.incoming().flatten() {
+            let (mut head, mut byte) = (Vec::new(), [0; 1]);
+            while !head.ends_with(b"\r\n\r\n") {
+                stream.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            stream.write_all(b"HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n").unwrap();
+            open.push(stream);
+        }
+    });
+    // There is one place only: whoever holds it keeps everybody else out.
+    let config = format!(
+        "[server]\nadmin = \"off\"\nidle_timeout = \"300ms\"\nconnections = 1\n[[route]]\nmatch = \"/**\"\nupstream = \
+         \"http://{address}\"\ntimeout = \"300ms\""
+    );
+    let gateway = Gateway::start_with(home.path(), &config);
+    let head = "PUT /upload HTTP/1.1\r\nhost: shop\r\ncontent-length: 1000\r\n\r\nx";
+    let mut greedy = client::open(gateway.address, head);
+    assert_eq!(client::read_answer(&mut greedy).unwrap().status, 401);
+    assert_eq!(gateway.send(&client::request("GET", "/", &[], "")).status, 401);
+}
+
+#[test]
 fn many_clients_at_once_need_no_more_connections_than_there_are_of_them() {
     const CLIENTS: u32 = 16;
     let (_home, upstream, gateway) = bench();

@@ -5,6 +5,7 @@
 
 mod checks;
 mod client;
+mod connecting;
 mod faults;
 mod gateway;
 mod hygiene;

@@ -133,3 +133,34 @@ fn another_account_of_the_provider_is_another_request() {
     assert_eq!(send("acct_2").header("idempotent-replayed"), None);
     assert_eq!(upstream.total(), 2);
 }
+
+#[test]
+fn a_retry_after_the_provider_has_forgotten_the_key_halts() {
+    // Remembered for an hour, a retry is harmless; remembered for a moment, it might pay twice.
+    for (retention, sent) in [("1h", 2), ("1ms", 1)] {
+        let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+        let config = format!(
+            "[server]\nadmin = \"off\"\n[[provider]]\nname = \"ours\"\nkey = {{ header = \"X-Key\" }}\neverywhere = true\nretention = \
+             \"{retention}\"\n[[route]]\nmatch = \"/ours/**\"\nupstream = \"{}\"\nprovider = \"ours\"\n",
+            upstream.url()
+        );
+        let gateway = Gateway::start_with(home.path(), &config);
+        let send = |act: &str| {
+            let headers = [("idempotency-key", "k"), ("authorization", "Bearer a"), ("x-act", act)];
+            gateway.send(&client::post("/ours/pay", &headers, "{\"amount\":1}"))
+        };
+        assert_eq!(send("status 500").header("idempotency-outcome"), Some("unknown"), "{retention}");
+        // Far longer than the shorter of the two; the other is not over before the test is.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        for _ in 0..2 {
+            let retry = send("");
+            if sent == 1 {
+                retry.expect_code(409, "outcome_unknown");
+                assert!(retry.text().contains("no longer remembers the key"), "{}", retry.text());
+            } else {
+                assert_eq!(retry.status, 201);
+            }
+        }
+        assert_eq!(upstream.heads().len(), sent, "{retention}");
+    }
+}

@@ -295,11 +295,12 @@ fn service(
         let request = request.map(|body| Underway::new(body, &activity));
         // The answer is under way from now on, not only when its head is there.
         let open = activity.open();
-        async move {
+        // In a box: hyper moves it about, and it is large.
+        Box::pin(async move {
             let answer: Answer = gateway.handle(request, &peer).await;
             let answer = answer.map(|body| Underway::new(body, &activity));
             drop(open);
             Ok::<Sent, Infallible>(answer)
-        }
+        })
     })
 }

@@ -2,14 +2,15 @@
 //! right key. What is not guarded passes through as it comes.
 //!
 //! - [`config`]: `[server]` and `[[route]]` of `oncely.toml`. [`pattern`]: which paths a route matches.
-//! - [`Gateway`]: from a request to an answer. `guarded`: the upstream as the layer sees it.
+//! - [`Gateway`]: from a request to an answer; `route`: by which way. `guarded`: the upstream as the layer sees it.
 //! - [`upstream`]: connections, exact about whether anything was sent; `wire`: one of them. [`forward`]: what changes on the way.
-//! - [`serve`]: listens, speaks TLS, drains. `lanes`: the threads that requests stay on. `connection`, `activity`: one
-//!   client, put to rest while it is silent.
+//! - [`serve`]: listens, speaks TLS, drains. `lanes`: the threads that requests stay on; `alert`: when they do not sleep.
+//!   `connection`, `activity`: one client, put to rest while it is silent.
 //! - `traced`: requests as spans. `upgrade`: WebSockets. [`check`]: asks a service about an attempt in doubt.
 
 mod activity;
 pub mod address;
+mod alert;
 pub mod check;
 pub mod config;
 mod connection;
@@ -19,6 +20,7 @@ mod guarded;
 mod handle;
 mod lanes;
 pub mod pattern;
+mod route;
 pub mod serve;
 mod tls;
 mod traced;

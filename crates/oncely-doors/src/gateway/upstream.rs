@@ -27,8 +27,13 @@ use super::wire::Wire;
 /// What is sent to a service.
 pub type Outgoing = Body<Underway<Incoming>>;
 
-/// Most idle connections kept to one service.
+/// Most idle connections kept for one route, by all lanes together.
 const IDLE_MAX: usize = 512;
+
+/// How many of them one of so many lanes may keep: its share, so that no lane has to ask another.
+pub(super) fn idle_share(lanes: usize) -> usize {
+    (IDLE_MAX / lanes.max(1)).max(1)
+}
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +76,8 @@ pub struct Upstream {
     address: Address,
     tls: Option<TlsConnector>,
     timeouts: Timeouts,
+    /// Most idle connections kept here.
+    idle_max: usize,
     kept: Mutex<Kept>,
     shared: Mutex<Option<Shared>>,
     /// How many connections to share there have been.
@@ -121,13 +128,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Upstream {
-    /// Connections to this address; none is opened yet.
-    pub fn new(address: Address, tls: Option<TlsConnector>, timeouts: Timeouts) -> Arc<Self> {
+    /// Connections to this address, of which so many are kept while nobody uses them; none is opened yet.
+    pub fn new(
+        address: Address,
+        tls: Option<TlsConnector>,
+        timeouts: Timeouts,
+        idle_max: usize,
+    ) -> Arc<Self> {
         Arc::new(Self {
             speaks_http1: AtomicBool::new(address.speech == Speech::Http1),
             address,
             tls,
             timeouts,
+            idle_max,
             kept: Mutex::default(),
             shared: Mutex::default(),
             shares: AtomicU64::new(0),
@@ -138,6 +151,11 @@ impl Upstream {
     /// Where it is.
     pub fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// How long it may take from a request to its answer.
+    pub(super) fn patience(&self) -> Duration {
+        self.timeouts.answer
     }
 
     /// Sends a request, and waits for the head of the answer.
@@ -226,7 +244,7 @@ impl Upstream {
     /// Keeps a connection for the next request.
     pub(super) fn give_back(self: &Arc<Self>, wire: Wire) {
         let mut kept = lock(&self.kept);
-        if kept.idle.len() < IDLE_MAX {
+        if kept.idle.len() < self.idle_max {
             kept.idle.push(Idle { wire, since: Instant::now() });
         }
         if !kept.swept {
@@ -372,3 +390,6 @@ fn describe(error: &hyper::Error) -> String {
         None => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::SendRequest;
 use oncely::tower::BoxError;
+use tokio::task::coop::unconstrained;
 
 use super::upstream::{Outgoing, Upstream};
 
@@ -77,7 +78,8 @@ impl Wire {
         &mut self,
         request: Request<Outgoing>,
     ) -> Result<Response<Incoming>, TrySendError<Request<Outgoing>>> {
-        let mut answer = pin!(self.sender.try_send_request(request));
+        // Nobody wakes it if it has to pause for the sake of other tasks.
+        let mut answer = pin!(unconstrained(self.sender.try_send_request(request)));
         std::future::poll_fn(|context| self.poll(context, |nobody| answer.as_mut().poll(nobody))).await
     }
 
@@ -87,7 +89,7 @@ impl Wire {
     }
 
     /// Gives it back if it is free. One on which the request still goes out, although its answer is here already, ends
-    /// by itself.
+    /// by itself, in time: a client that does not send the rest of its request keeps neither side open.
     fn release(mut self, home: &Arc<Upstream>, context: &mut Context<'_>) {
         if !self.is_free() {
             self.advance(context);
@@ -95,7 +97,7 @@ impl Wire {
         if self.is_free() {
             home.give_back(self);
         } else if let Mover::Us(motion) = self.motion {
-            tokio::spawn(motion);
+            tokio::spawn(tokio::time::timeout(home.patience(), motion));
         }
     }
 }

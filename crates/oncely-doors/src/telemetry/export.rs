@@ -26,6 +26,8 @@ use super::trace::{Ended, attribute, wall};
 use super::{BATCH_MAX, Counts, QUEUE_MAX, TelemetryConfig, metrics};
 use crate::gateway::upstream::{Reuse, Timeouts, Upstream};
 
+/// Idle connections that are kept to a collector: batches go out one after the other.
+const IDLE_MAX: usize = 1;
 /// How long a collector may take.
 const SEND_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the last batch may take when the process ends.
@@ -64,7 +66,7 @@ impl Exporter {
         counts: Arc<Counts>,
     ) -> Self {
         let timeouts = Timeouts { answer: SEND_PATIENCE, ..Timeouts::default() };
-        let upstream = Upstream::new(config.endpoint.clone(), tls, timeouts);
+        let upstream = Upstream::new(config.endpoint.clone(), tls, timeouts, IDLE_MAX);
         Self { config, upstream, waiting, pending: VecDeque::new(), metrics, counts, since: wall() }
     }
 

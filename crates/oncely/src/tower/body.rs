@@ -1,6 +1,7 @@
 //! Bodies: whole where a guarded call was buffered, passed on untouched where nothing had to be known of it.
 
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use tokio::sync::mpsc;
+use tokio::time::Sleep;
 
 /// Any error of a body.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -127,17 +129,35 @@ pub(super) enum Next {
     Stalled,
 }
 
+/// What a future resolves to, if it does so in time. What is ready at once, as a short body usually is, needs no timer.
+pub(super) async fn in_time<F: Future>(patience: Duration, future: F) -> Option<F::Output> {
+    let (mut future, mut limit) = (pin!(future), pin!(None::<Sleep>));
+    poll_fn(|context| {
+        if let Poll::Ready(done) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(done));
+        }
+        if limit.is_none() {
+            limit.set(Some(tokio::time::sleep(patience)));
+        }
+        match limit.as_mut().as_pin_mut() {
+            Some(limit) => limit.poll(context).map(|()| None),
+            None => Poll::Pending,
+        }
+    })
+    .await
+}
+
 /// The next frame of a body, if it comes in time.
 pub(super) async fn next_frame<B>(body: &mut Pin<Box<B>>, stall: Duration) -> Next
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    match tokio::time::timeout(stall, body.frame()).await {
-        Ok(Some(Ok(frame))) => Next::Frame(frame),
-        Ok(Some(Err(error))) => Next::Broken(error.into()),
-        Ok(None) => Next::End,
-        Err(_) => Next::Stalled,
+    match in_time(stall, body.frame()).await {
+        Some(Some(Ok(frame))) => Next::Frame(frame),
+        Some(Some(Err(error))) => Next::Broken(error.into()),
+        Some(None) => Next::End,
+        None => Next::Stalled,
     }
 }
 

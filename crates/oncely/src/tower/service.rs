@@ -14,7 +14,7 @@ use oncely_core::canonical::PayloadError;
 use tokio::sync::oneshot;
 use tower_service::Service;
 
-use super::body::{Body, BoxError, Collected, Collecting};
+use super::body::{Body, BoxError, Collected, Collecting, in_time};
 use super::check;
 use super::effect::{self, Handed};
 use super::gate::{Gate, Place};
@@ -208,7 +208,7 @@ where
     let mut body = Box::pin(body);
     // However it drips, a body has an end.
     let patience = settings.stall + Duration::from_secs((expected / SLOWEST_BYTES_PER_S) as u64);
-    let filled = tokio::time::timeout(patience, collected.fill(&mut body, max, settings.stall)).await;
+    let filled = in_time(patience, collected.fill(&mut body, max, settings.stall)).await;
     match filled.unwrap_or(Collecting::Stalled) {
         Collecting::Complete => {
             // Never more than was set aside.

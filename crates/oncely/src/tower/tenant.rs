@@ -40,9 +40,12 @@ const SIGNED_PER_REQUEST: [&str; 9] =
 
 /// The scheme of a credential that is made anew for every request.
 fn signed_per_request(value: &[u8]) -> Option<String> {
-    let scheme = String::from_utf8_lossy(value).split([' ', '\t']).next().unwrap_or("").to_ascii_lowercase();
-    let signed = SIGNED_PER_REQUEST.iter().any(|known| scheme.starts_with(known));
-    signed.then(|| scheme.to_ascii_uppercase())
+    let scheme = value.split(|byte| matches!(byte, b' ' | b'\t')).next().unwrap_or_default();
+    let begins = |known: &&str| {
+        scheme.get(..known.len()).is_some_and(|start| start.eq_ignore_ascii_case(known.as_bytes()))
+    };
+    let signed = SIGNED_PER_REQUEST.iter().any(begins);
+    signed.then(|| String::from_utf8_lossy(scheme).to_ascii_uppercase())
 }
 
 /// Hexadecimal digits of a hashed credential: 128 bits.

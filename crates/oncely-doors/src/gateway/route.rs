@@ -1,0 +1,216 @@
+//! One route: which requests it takes, what is wrong with them, and their way to the service, guarded or not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::HOST;
+use http::{Method, Request, StatusCode, Version};
+use oncely::tower::{
+    Body, Code, Dialect, DryRun, Gate, OncelyLayer, OncelyService, Problem, Reader, Rules, asks_for_dry_run,
+};
+use oncely_core::{ToolName, WhenUnknown};
+use tokio_rustls::TlsConnector;
+use tower_layer::Layer as _;
+use tower_service::Service as _;
+
+use super::check::check_of;
+use super::config::RouteConfig;
+use super::counters::{Count, Counters};
+use super::forward::{self, HostSeen, Peer, Way, Wish};
+use super::guarded::{KeyPassed, Placed, ToUpstream, judge_of, key_field};
+use super::handle::{Answer, Arriving};
+use super::pattern::PathPattern;
+use super::traced::Taken;
+use super::upgrade;
+use super::upstream::{AnswerBody, Reuse, SendFailure, Timeouts, Upstream};
+
+/// What all lanes and routes have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Common<'a> {
+    pub(super) tls: Option<&'a TlsConnector>,
+    pub(super) gate: &'a Arc<Gate>,
+    pub(super) ping: Duration,
+    /// Most idle connections that one lane keeps to one service.
+    pub(super) idle_max: usize,
+}
+
+/// One route of one lane.
+pub(super) struct Route {
+    pub(super) pattern: PathPattern,
+    tool: ToolName,
+    upstream: Arc<Upstream>,
+    way: Arc<Way>,
+    dialect: Dialect,
+    pub(super) methods: Vec<Method>,
+    /// Requests whose key the upstream gets from us.
+    keyed: OncelyService<ToUpstream>,
+    /// The other guarded requests: the upstream knows no key for them.
+    plain: OncelyService<ToUpstream>,
+    takes_key: Vec<Method>,
+    dry_run: DryRun,
+}
+
+/// Headers by which some services take a request for one of another method.
+const METHOD_OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+
+impl Route {
+    /// Why a request cannot be forwarded on this route: it would be another to the service than to us.
+    pub(super) fn refusal<B>(&self, request: &Request<B>) -> Option<&'static str> {
+        let overrides = || METHOD_OVERRIDES.iter().any(|name| request.headers().contains_key(*name));
+        if !self.methods.is_empty() && overrides() {
+            return Some(
+                "the request asks to be taken for one of another method; nothing was forwarded. Send that method",
+            );
+        }
+        let passes = !self.methods.contains(request.method()) && !request.method().is_safe();
+        if passes && self.dry_run == DryRun::Forecast && asks_for_dry_run(request.headers()) {
+            return Some(
+                "a request that is not guarded here has no dry run, and would be executed; nothing was forwarded",
+            );
+        }
+        None
+    }
+
+    pub(super) fn new(
+        config: &RouteConfig,
+        layer: OncelyLayer,
+        common: Common<'_>,
+        counters: &Arc<Counters>,
+    ) -> Self {
+        let timeouts = Timeouts { ping: common.ping, ..config.timeouts };
+        let (address, tls) = (config.upstream.clone(), common.tls.cloned());
+        let upstream = Upstream::new(address, tls, timeouts, common.idle_max);
+        let way = Arc::new(config.way.clone());
+        let to = |key: KeyPassed| ToUpstream {
+            upstream: upstream.clone(),
+            way: way.clone(),
+            key,
+            dialect: config.dialect,
+            counters: counters.clone(),
+        };
+        let mut fingerprint_headers = config.fingerprint_headers.clone();
+        if config.way.host == HostSeen::Client {
+            fingerprint_headers.push(HOST);
+        }
+        if let Some(provider) = &config.provider {
+            fingerprint_headers.extend(provider.account_headers.iter().filter_map(|name| name.parse().ok()));
+        }
+        let layer = layer
+            .tool(config.tool.clone())
+            .methods(config.methods.clone())
+            .tenant(config.tenant.clone())
+            .dialect(config.dialect)
+            .key_form(config.key_form)
+            .fingerprint_headers(fingerprint_headers)
+            .replay_headers(config.replay_headers.clone())
+            .rules(config.rules.clone())
+            .body_max(config.body_max)
+            .stall(config.timeouts.answer)
+            .dry_run(config.dry_run);
+        let layer = match &config.check {
+            Some(check) => layer.check(check_of(check.clone(), upstream.clone(), way.clone())),
+            None => layer,
+        };
+        let (mut keyed_policy, mut takes_key) = (config.policy.clone(), Vec::new());
+        let key = match &config.provider {
+            Some(provider) => {
+                takes_key =
+                    config.methods.iter().filter(|m| provider.applies_to(m.as_str())).cloned().collect();
+                provider.adjust(&mut keyed_policy, config.when_unknown);
+                KeyPassed::Provider(provider.clone())
+            }
+            None if config.policy.forwards_key_for_ms.is_some() => KeyPassed::Ours,
+            None => KeyPassed::Callers,
+        };
+        let (mut plain_policy, mut plain_key) = (config.policy.clone(), key.clone());
+        if config.provider.is_some() {
+            // The provider takes no key for these: whatever the tool declares, a retry is not harmless.
+            plain_policy.forwards_key_for_ms = None;
+            if plain_policy.when_unknown == WhenUnknown::Retry && !plain_policy.idempotent {
+                plain_policy.when_unknown = WhenUnknown::Halt;
+            }
+            plain_key = KeyPassed::Callers;
+        }
+        let (mut keyed, mut plain) = (layer.clone(), layer);
+        if let Some(provider) = &config.provider {
+            let judged =
+                |placed| Rules { judge: Some(judge_of(provider.clone(), placed)), ..config.rules.clone() };
+            let own = provider.clone();
+            keyed = keyed
+                .rules(judged(Placed::Ours))
+                .own_key(Arc::new(move |parts, body| own.given(parts, body)));
+            plain = plain.rules(judged(Placed::Nothing));
+            keyed_policy.ignore.extend(key_field(provider));
+        }
+        Self {
+            pattern: config.pattern.clone(),
+            tool: config.tool.clone(),
+            keyed: keyed.policy(keyed_policy).layer(to(key)),
+            plain: plain.policy(plain_policy).layer(to(plain_key)),
+            dry_run: config.dry_run,
+            upstream,
+            way,
+            dialect: config.dialect,
+            methods: config.methods.clone(),
+            takes_key,
+        }
+    }
+
+    pub(super) fn taken(&self) -> Taken<'_> {
+        Taken { pattern: self.pattern.as_str(), tool: self.tool.as_str() }
+    }
+
+    pub(super) async fn guard(&self, mut request: Request<Arriving>, peer: &Arc<Peer>) -> Answer {
+        request.extensions_mut().insert(peer.clone());
+        let service = if self.takes_key.contains(request.method()) { &self.keyed } else { &self.plain };
+        match service.clone().call(request).await {
+            Ok(answer) => answer,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Passes a request through: nothing is buffered, nothing remembered.
+    pub(super) async fn pass(
+        &self,
+        request: Request<Arriving>,
+        wish: Wish,
+        peer: &Peer,
+        counters: &Counters,
+    ) -> Answer {
+        let (mut parts, body) = request.into_parts();
+        let reader = Reader::of(&parts.headers, self.dialect);
+        let reuse = if wish == Wish::WebSocket { Reuse::ForUpgrade } else { Reuse::Allowed };
+        forward::prepare(&mut parts, self.upstream.address(), &self.way, Some(peer), wish);
+        let failure = match self.upstream.send(Request::from_parts(parts, Body::passed(body)), reuse).await {
+            Ok(response) if response.status().is_informational() => {
+                let granted = forward::wish_of(Version::HTTP_11, response.headers()) == Wish::WebSocket;
+                if wish == Wish::WebSocket && granted {
+                    return upgrade::agree(&peer.tunnel, response);
+                }
+                SendFailure::MaybeSent("it changed the protocol without being asked".to_owned())
+            }
+            Ok(mut response) => {
+                forward::drop_hop_by_hop(response.headers_mut());
+                return response.map(Body::passed);
+            }
+            Err(failure) => failure,
+        };
+        let problem = match failure {
+            SendFailure::NotSent(_) => {
+                counters.add(Count::Unreachable);
+                let detail = "the service could not be reached and nothing was sent; nothing happened";
+                Problem::new(Code::UpstreamUnreachable, detail)
+            }
+            SendFailure::MaybeSent(_) => {
+                counters.add(Count::Failed);
+                Problem::new(Code::UpstreamFailed, "the request was sent, and the connection broke off")
+            }
+            SendFailure::TimedOut(_) => {
+                counters.add(Count::Failed);
+                Problem::new(Code::UpstreamFailed, "the request was sent, and no answer came in time")
+                    .with_status(StatusCode::GATEWAY_TIMEOUT)
+            }
+        };
+        problem.into_response(reader).map(|bytes| Body::passed(AnswerBody::whole(bytes)))
+    }
+}
