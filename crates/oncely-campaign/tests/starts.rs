@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use oncely_campaign::Checked;
 use oncely_campaign::programs::{Privilege, Programs, installed};
 
 /// The calls that wait for a disk, and those that start a thread or a process.
@@ -16,7 +17,7 @@ struct Seen {
     processes: usize,
 }
 
-fn traced(oncely: &Path, directory: &Path, line: &[&str]) -> Seen {
+fn traced(oncely: &Path, directory: &Path, line: &[&str]) -> Checked<Seen> {
     let trace = directory.join("trace");
     let output = Command::new("strace")
         .args(["-f", "-qq", "-e", COUNTED, "-o"])
@@ -25,20 +26,19 @@ fn traced(oncely: &Path, directory: &Path, line: &[&str]) -> Seen {
         .args(line)
         .current_dir(directory)
         .env("ONCELY_STORE", directory.join("ledger.db"))
-        .output()
-        .unwrap();
-    let trace = std::fs::read_to_string(&trace).unwrap();
+        .output()?;
+    let trace = std::fs::read_to_string(&trace)?;
     // A call that another thread interrupts is told twice; its name is followed by a bracket only once. One that failed
     // did nothing.
     let calls = || trace.lines().filter(|line| !line.contains(" = -1 "));
     let count = |wanted: &dyn Fn(&str) -> bool| calls().filter(|line| wanted(line)).count();
     let starts = |line: &str| line.contains("clone(") || line.contains("clone3(") || line.contains("fork(");
-    Seen {
+    Ok(Seen {
         output,
         syncs: count(&|line| line.contains("sync(") || line.contains("syncfs(") || line.contains("range(")),
         threads: count(&|line| starts(line) && line.contains("CLONE_THREAD")),
         processes: count(&|line| starts(line) && !line.contains("CLONE_THREAD")),
-    }
+    })
 }
 
 #[test]
@@ -47,7 +47,8 @@ fn a_run_starts_its_command_and_no_thread_and_syncs_no_more_than_it_must() {
         return;
     }
     let (programs, directory) = (Programs::find().unwrap(), tempfile::tempdir().unwrap());
-    let run = |key: &str| traced(&programs.oncely, directory.path(), &["run", "--key", key, "--", "true"]);
+    let run =
+        |key: &str| traced(&programs.oncely, directory.path(), &["run", "--key", key, "--", "true"]).unwrap();
     assert!(run("makes-the-ledger").output.status.success());
     let (fresh, replay) = (run("a"), run("a"));
     assert!(fresh.output.status.success() && replay.output.status.success());
@@ -59,7 +60,7 @@ fn a_run_starts_its_command_and_no_thread_and_syncs_no_more_than_it_must() {
     assert!((1..=2).contains(&replay.syncs), "{} syncs", replay.syncs);
     assert_eq!((replay.threads, replay.processes), (0, 0));
     // What the replay counted is there all the same.
-    let stats = traced(&programs.oncely, directory.path(), &["stats", "--json"]).output;
+    let stats = traced(&programs.oncely, directory.path(), &["stats", "--json"]).unwrap().output;
     let stats = String::from_utf8(stats.stdout).unwrap();
     assert!(stats.contains("\"duplicates_prevented\":1,"), "{stats}");
 }
@@ -70,7 +71,7 @@ fn to_say_its_version_the_program_starts_nothing_and_touches_no_ledger() {
         return;
     }
     let (programs, directory) = (Programs::find().unwrap(), tempfile::tempdir().unwrap());
-    let said = traced(&programs.oncely, directory.path(), &["--version"]);
+    let said = traced(&programs.oncely, directory.path(), &["--version"]).unwrap();
     assert_eq!(said.output.stdout, format!("oncely {}\n", env!("CARGO_PKG_VERSION")).as_bytes());
     assert_eq!((said.threads, said.processes, said.syncs), (0, 0, 0));
     assert!(!directory.path().join("ledger.db").exists());

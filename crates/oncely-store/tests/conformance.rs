@@ -1,4 +1,5 @@
 //! The promises of the store contract, kept by every ledger of this crate.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 

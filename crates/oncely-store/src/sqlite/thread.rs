@@ -81,11 +81,11 @@ impl Hand {
         let Self::Caller(idle) = self else { return Ok(Some(op)) };
         if idle.writes < BY_CALLER_MAX {
             match idle.writer.commit_at_once(op) {
-                Ok(()) => {
+                None => {
                     idle.writes += 1;
                     return Ok(None);
                 }
-                Err(left) => op = left,
+                Some(left) => op = left,
             }
         }
         self.start().map(|()| Some(op))

@@ -125,15 +125,15 @@ impl Writer {
 
     /// Does what is asked on the calling thread, which waits for the disk but for nobody's turn: if another process has
     /// it, the request is given back.
-    pub(crate) fn commit_at_once(&mut self, op: Op) -> Result<(), Op> {
+    pub(crate) fn commit_at_once(&mut self, op: Op) -> Option<Op> {
         let Self { stile, desk } = self;
         // Trouble with the turn is told where it is waited for.
-        let Ok(Some(turn)) = stile.enter_if_free() else { return Err(op) };
+        let Ok(Some(turn)) = stile.enter_if_free() else { return Some(op) };
         let (mut requests, mut replies) = (Vec::new(), Vec::new());
         desk.admit(op, &mut requests, &mut replies);
         let written = desk.write(turn, requests, &mut replies, std::iter::empty());
         desk.answer(written, replies);
-        Ok(())
+        None
     }
 
     /// The end of one that never had a thread. What is left to be counted is written if nobody else writes; else the
