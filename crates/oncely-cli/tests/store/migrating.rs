@@ -37,6 +37,15 @@ fn a_ledger_on_postgres_is_made_once_and_checked_without_being_changed() {
     assert_eq!(world.json(&["--store", &world.to, "store", "check", "--json"], 0)["ok"], true);
 }
 
+/// Everything that the ledger in a database consists of.
+const SHAPE: &str = "SELECT string_agg(line, E'\\n' ORDER BY line) FROM (
+  SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default) AS line
+  FROM information_schema.columns WHERE table_schema = 'oncely'
+  UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'oncely'
+  UNION ALL SELECT concat_ws(' ', event_object_table, trigger_name, event_manipulation)
+  FROM information_schema.triggers WHERE trigger_schema = 'oncely'
+) shape";
+
 #[test]
 fn the_printed_statements_make_a_ledger_on_postgres_that_is_taken_for_one() {
     let world = World::to(&server().fresh_database().unwrap());
@@ -55,6 +64,9 @@ fn the_printed_statements_make_a_ledger_on_postgres_that_is_taken_for_one() {
         let count = format!("SELECT count(*) FROM \"{schema}\".record");
         assert_eq!(psql(&world.to, &count), "1");
     }
+    let migrated = server().fresh_database().unwrap();
+    world.json(&["--store", &migrated, "store", "migrate", "--json"], 0);
+    assert_eq!(psql(&world.to, SHAPE), psql(&migrated, SHAPE), "they make another one than `migrate` does");
 }
 
 /// A record of another ledger, written into this one by the program that knows version 2.
