@@ -31,8 +31,6 @@ pub(crate) struct Wire {
     buffer: Vec<u8>,
     /// Up to here the buffer has been read.
     at: usize,
-    /// The same connection, for callers who send by themselves; none where bytes are encrypted on the way.
-    pub(crate) socket: Option<Arc<std::net::TcpStream>>,
 }
 
 /// How to dial.
@@ -62,18 +60,14 @@ impl Dialer {
     async fn open(&self, server: &RedisServer) -> io::Result<Wire> {
         let tcp = TcpStream::connect((server.host.as_str(), server.port)).await?;
         tcp.set_nodelay(true)?;
-        let (stream, socket): (Pin<Box<dyn Stream>>, _) = match &self.tls {
-            None => {
-                let tcp = tcp.into_std()?;
-                let socket = Arc::new(tcp.try_clone()?);
-                (Box::pin(TcpStream::from_std(tcp)?), Some(socket))
-            }
+        let stream: Pin<Box<dyn Stream>> = match &self.tls {
+            None => Box::pin(tcp),
             Some(tls) => {
                 let name = ServerName::try_from(server.host.clone()).map_err(io::Error::other)?;
-                (Box::pin(tls.connect(name, tcp).await?), None)
+                Box::pin(tls.connect(name, tcp).await?)
             }
         };
-        Ok(Wire { stream, buffer: Vec::new(), at: 0, socket })
+        Ok(Wire { stream, buffer: Vec::new(), at: 0 })
     }
 
     async fn log_in(&self, wire: &mut Wire, server: &RedisServer) -> Result<(), StoreError> {

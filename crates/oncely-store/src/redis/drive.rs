@@ -10,34 +10,33 @@
 //! request where it is: the answer is read and dropped. A connection that broke, or was given up half-way, is never used
 //! again. So no caller can be handed another one's answer.
 //!
-//! The server syncs once for all that it has read in one go. It reads about 16 KiB of each connection, but runs a call
-//! only when it is there as a whole: a call for many records is synced once however long it is. So each connection has
-//! room for one, and several connections are used for what cannot go together; nothing waits here while one has room.
+//! The server syncs once for all that it has read in one go, and reads about 16 KiB of each connection. So several
+//! connections are used, and each has about that much under way; nothing waits here while a connection has room.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncely_core::{StoreError, StoreErrorKind};
 use tokio::time::{Instant, sleep_until};
 
 use super::connect::Wire;
-use super::desk::{Sent, Watch};
-use super::errors::{Broken, cut_off};
-use super::flight::{Flight, Wait, confirmed, departure, replies_of, share, wanted, wrote};
-use super::link::{Node, Request};
+use super::errors::{Broken, Redirect, cut_off, odd, redirect, refused};
+use super::flight::{Flight, Wait, confirmed, replies_of, share, together, wrote};
+use super::gate;
+use super::link::{Asks, Node, Part, Request, encode_together};
 use super::options::RedisServer;
 use super::reach::End;
-use super::resp::Value;
+use super::resp::{Value, command};
 use super::router::Router;
-use super::settle::{Keep, settle};
 
 /// Bytes that are under way on one connection, unless a single request is larger.
-const WINDOW_BYTES: usize = 128 * 1024;
-/// How long a connection that callers use by themselves lies unseen: what they wait for has its time, too.
-const LOOK: Duration = Duration::from_millis(250);
+const WINDOW_BYTES: usize = 16 * 1024;
 /// First pause after a failed connection, doubled up to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(1);
+/// How long a whole pipeline waits for replicas, whether it has written something or not.
+const SHORT: Duration = Duration::from_millis(5);
 
 /// Drives one connection for as long as the ledger is open.
 pub(crate) async fn drive(node: Arc<Node>, router: Arc<Router>) {
@@ -48,8 +47,8 @@ pub(crate) async fn drive(node: Arc<Node>, router: Arc<Router>) {
             Ok(wire) => {
                 pause = PAUSE_FIRST;
                 node.reach.gained();
-                let mut link = Link::new(wire, &node, &router);
-                let broken = link.run(batch).await;
+                let mut link = Link::new(wire, &node.server, &router);
+                let broken = link.run(&node, batch).await;
                 let is_idle = link.flights.is_empty() && link.short.is_empty();
                 let is_lost = node.reach.ended(if broken.is_some() { End::Broken } else { End::GivenUp });
                 match &broken {
@@ -60,7 +59,6 @@ pub(crate) async fn drive(node: Arc<Node>, router: Arc<Router>) {
                     Some(broken) => link.give_up(broken),
                     None => {}
                 }
-                drop(link);
                 // Servers close what is idle. Whether one is gone is not known before it is tried.
                 if is_lost
                     && is_idle
@@ -82,96 +80,59 @@ pub(crate) async fn drive(node: Arc<Node>, router: Arc<Router>) {
 /// One connection and what is under way on it.
 struct Link<'a> {
     wire: Wire,
-    node: &'a Node,
     server: &'a RedisServer,
     router: &'a Arc<Router>,
     flights: VecDeque<Flight>,
-    /// What a caller could not send of the last of them.
-    rest: Vec<u8>,
-    /// Whether a caller has sent something by itself since the connection was last laid on the desk.
-    is_used: bool,
-    /// Whether it counts as busy.
-    is_busy: bool,
     /// Those that have written, and that too few replicas have confirmed so far.
     short: Vec<(Request, Vec<Value>)>,
 }
 
 impl<'a> Link<'a> {
-    fn new(wire: Wire, node: &'a Node, router: &'a Arc<Router>) -> Self {
-        Self {
-            wire,
-            node,
-            server: &node.server,
-            router,
-            flights: VecDeque::new(),
-            rest: Vec::new(),
-            is_used: false,
-            is_busy: false,
-            short: Vec::new(),
-        }
+    fn new(wire: Wire, server: &'a RedisServer, router: &'a Arc<Router>) -> Self {
+        Self { wire, server, router, flights: VecDeque::new(), short: Vec::new() }
     }
 
     /// Works until the connection is of no use any more; says why, if it broke.
-    async fn run(&mut self, first: Vec<Request>) -> Option<Broken> {
+    async fn run(&mut self, node: &Node, first: Vec<Request>) -> Option<Broken> {
         let mut next = Some(first);
         let mut keep = Keep::Yes;
         loop {
-            self.count();
             if keep == Keep::No && self.flights.is_empty() && self.short.is_empty() {
                 return None;
             }
-            if let Err(broken) = self.send(next.take()).await {
+            if let Some(batch) = next.take()
+                && let Err(broken) = self.send(batch).await
+            {
                 return Some(broken);
             }
             if let Err(broken) = self.wait_on().await {
                 return Some(broken);
             }
-            self.count();
-            match self.event(keep).await {
-                // What is under way is still answered here; all else goes elsewhere.
-                Ok(Event::Received(value)) => match self.take_all(value) {
+            let free = WINDOW_BYTES.saturating_sub(self.flights.iter().map(|flight| flight.bytes).sum());
+            let deadline = self.flights.front().map(|flight| (flight.deadline, flight.limit));
+            tokio::select! {
+                biased;
+                // Also while nothing is asked: a connection that is closed meanwhile must not be sent anything.
+                received = self.wire.receive() => match received.and_then(|value| self.take_all(value)) {
                     Ok(Keep::Yes) => {}
+                    // What is under way is still answered here; all else goes elsewhere.
                     Ok(Keep::No) => keep = Keep::No,
                     Err(broken) => return Some(broken),
                 },
-                Ok(Event::Queued(batch)) => next = Some(batch),
-                Ok(Event::Looked) => {}
-                Err(broken) => return Some(broken),
+                batch = node.next(free), if free > 0 && keep == Keep::Yes && !self.waits_on() => next = Some(batch),
+                () = until(deadline), if deadline.is_some() => {
+                    return Some(Broken::Slow(deadline.map_or(Duration::ZERO, |(_, limit)| limit)));
+                }
             }
         }
     }
 
-    /// Waits for what happens next. A caller may have sent something by itself meanwhile: that is under way then.
-    async fn event(&mut self, keep: Keep) -> Result<Event, Broken> {
-        let node = self.node;
-        let free = WINDOW_BYTES.saturating_sub(self.flights.iter().map(|flight| flight.bytes).sum());
-        let takes_more = free > 0 && keep == Keep::Yes && !self.waits_on();
-        let deadline = self.flights.front().map(|flight| (flight.deadline, flight.limit));
-        let lies = self.lay_down(keep);
-        let look = lies.flatten();
-        let event = tokio::select! {
-            biased;
-            // Also while nothing is asked: a connection that is closed meanwhile must not be sent anything.
-            received = self.wire.receive() => received.map(Event::Received),
-            batch = node.next(free), if takes_more => Ok(Event::Queued(batch)),
-            () = node.desk.used(), if lies.is_some() => Ok(Event::Looked),
-            () = until(look), if look.is_some() => Ok(Event::Looked),
-            () = until(deadline.map(|(deadline, _)| deadline)), if deadline.is_some() => {
-                Err(Broken::Slow(deadline.map_or(Duration::ZERO, |(_, limit)| limit)))
-            }
-        };
-        if lies.is_some() {
-            self.pick_up();
-        }
-        event
-    }
-
-    /// Sends a pipeline, or at least what a caller could not send.
-    async fn send(&mut self, batch: Option<Vec<Request>>) -> Result<(), Broken> {
-        let Some(batch) = batch else { return self.write(Vec::new()).await };
-        self.node.desk.departs(batch.len());
-        let (flight, pipeline) = departure(self.router, batch);
-        self.take_off(flight, pipeline).await
+    /// Sends a pipeline.
+    async fn send(&mut self, batch: Vec<Request>) -> Result<(), Broken> {
+        let wait = self.short_wait(&batch);
+        let calls = together(batch);
+        let pipeline = self.pipeline(&calls, wait);
+        self.take_off(calls.into(), Vec::new(), wait, pipeline).await
     }
 
     /// Waits on for replicas that have not confirmed yet what was written.
@@ -180,7 +141,7 @@ impl<'a> Link<'a> {
             return Ok(());
         }
         let short = std::mem::take(&mut self.short);
-        let replicas = wanted(self.router, short.iter().map(|(request, _)| request));
+        let replicas = self.wanted(short.iter().map(|(request, _)| request));
         // Nothing else is sent behind such a wait: one that is under way waits for these as well.
         let covers = |flight: &&mut Flight| flight.is_last_wait_for(replicas);
         if let Some(flight) = self.flights.back_mut().filter(covers) {
@@ -189,9 +150,7 @@ impl<'a> Link<'a> {
         }
         let patience = self.router.dialer.options.wait_timeout;
         let wait = Wait { replicas, patience, is_last: true };
-        let bytes = wait.encode();
-        let flight = Flight::new(self.router, VecDeque::new(), short, Some(wait), bytes.len());
-        self.take_off(flight, bytes).await
+        self.take_off(VecDeque::new(), short, Some(wait), wait.encode()).await
     }
 
     /// Whether replicas are waited for, and nothing else is sent.
@@ -199,54 +158,59 @@ impl<'a> Link<'a> {
         self.flights.back().is_some_and(|flight| flight.waiting.is_empty() && flight.is_last_wait_for(0))
     }
 
-    /// From the first byte on a pipeline is under way.
-    async fn take_off(&mut self, flight: Flight, bytes: Vec<u8>) -> Result<(), Broken> {
-        self.flights.push_back(flight);
-        self.write(bytes).await
+    /// The wait behind a pipeline; none where no replicas are asked for.
+    fn short_wait(&self, batch: &[Request]) -> Option<Wait> {
+        let (replicas, whole) = (self.wanted(batch.iter()), self.router.dialer.options.wait_timeout);
+        let patience = whole.min(SHORT);
+        (replicas > 0).then_some(Wait { replicas, patience, is_last: patience == whole })
     }
 
-    /// Writes what is left over, and behind it these bytes, before the last flight's time is up.
-    async fn write(&mut self, bytes: Vec<u8>) -> Result<(), Broken> {
-        let mut all = std::mem::take(&mut self.rest);
-        all.extend(bytes);
-        let Some(flight) = self.flights.back().filter(|_| !all.is_empty()) else { return Ok(()) };
-        let limit = flight.limit;
-        match tokio::time::timeout_at(flight.deadline, self.wire.send(&all)).await {
+    /// How many replicas have to confirm all of these.
+    fn wanted<'r>(&self, requests: impl Iterator<Item = &'r Request>) -> u32 {
+        let every = self.router.replicas();
+        requests.map(|request| request.writes.replicas(every)).max().unwrap_or(0)
+    }
+
+    /// From the first byte on a pipeline is under way.
+    async fn take_off(
+        &mut self,
+        waiting: VecDeque<Vec<Request>>,
+        answered: Vec<(Request, Vec<Value>)>,
+        wait: Option<Wait>,
+        pipeline: Vec<u8>,
+    ) -> Result<(), Broken> {
+        let limit = self.router.dialer.options.timeout + wait.map_or(Duration::ZERO, |wait| wait.patience);
+        let deadline = Instant::now() + limit;
+        let (partial, bytes) = (Vec::new(), pipeline.len());
+        self.flights.push_back(Flight { waiting, partial, answered, wait, bytes, deadline, limit });
+        match tokio::time::timeout_at(deadline, self.wire.send(&pipeline)).await {
             Ok(sent) => sent,
             Err(_) => Err(Broken::Slow(limit)),
         }
     }
 
-    /// Says whether something is under way here.
-    fn count(&mut self) {
-        let is_busy = !self.flights.is_empty() || !self.short.is_empty();
-        match (self.is_busy, is_busy) {
-            (false, true) => self.node.desk.begins(),
-            (true, false) => self.node.desk.ends(),
-            _ => {}
+    /// All calls of a batch, and behind them the wait for replicas.
+    fn pipeline(&self, calls: &[Vec<Request>], wait: Option<Wait>) -> Vec<u8> {
+        let bytes = calls.iter().flatten().map(|request| request.len() + 64).sum::<usize>() + 512;
+        let mut pipeline = Vec::with_capacity(bytes);
+        for call in calls {
+            if call.first().is_some_and(|request| request.asking) {
+                pipeline.extend_from_slice(&command(&[b"ASKING"]));
+            }
+            let mut parts: Vec<&Part> = Vec::with_capacity(call.len());
+            for request in call {
+                match &request.asks {
+                    Asks::Plain { bytes, .. } => pipeline.extend_from_slice(bytes),
+                    Asks::Part(part) => parts.push(part),
+                }
+            }
+            if let (Some(part), Some(request)) = (parts.first(), call.first()) {
+                let terms = self.router.terms(request.shard, part.script);
+                encode_together(&mut pipeline, &terms, &parts);
+            }
         }
-        self.is_busy = is_busy;
-    }
-
-    /// Lays the connection on the desk if it has nothing to do; says until when it may lie there unseen.
-    fn lay_down(&self, keep: Keep) -> Option<Option<Instant>> {
-        let is_idle = self.flights.is_empty() && self.short.is_empty() && keep == Keep::Yes;
-        let socket = self.wire.socket.as_ref().filter(|_| is_idle)?;
-        let is_used = self.is_used;
-        let watch = if is_used { Watch::Soon } else { Watch::WhenTold };
-        let look = is_used.then(|| Instant::now() + LOOK.min(self.router.dialer.options.timeout));
-        self.node.desk.lay(socket, watch).then_some(look)
-    }
-
-    /// Takes the connection back from the desk, and what was sent over it.
-    fn pick_up(&mut self) {
-        let Some(socket) = &self.wire.socket else { return };
-        let sent = self.node.desk.take_back(socket);
-        self.is_used = sent.is_some();
-        if let Some(Sent { flight, rest }) = sent {
-            self.flights.push_back(flight);
-            self.rest = rest;
-        }
+        pipeline.extend(wait.map(Wait::encode).unwrap_or_default());
+        pipeline
     }
 
     /// Takes a reply and all that have arrived behind it.
@@ -325,30 +289,57 @@ impl<'a> Link<'a> {
     }
 }
 
-impl Drop for Link<'_> {
-    /// However its driver ends: nobody may find the connection on the desk any more, or wait for an answer that nobody reads.
-    fn drop(&mut self) {
-        self.pick_up();
-        if !self.flights.is_empty() || !self.short.is_empty() {
-            self.give_up(&Broken::Closed);
-        }
-        self.count();
-    }
+/// Whether a connection is still good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Yes,
+    No,
 }
 
-/// What a connection meets.
-enum Event {
-    /// A reply.
-    Received(Value),
-    /// Requests that were queued for its server.
-    Queued(Vec<Request>),
-    /// It was time to look at what callers have sent by themselves.
-    Looked,
-}
-
-async fn until(deadline: Option<Instant>) {
+async fn until(deadline: Option<(Instant, Duration)>) {
     match deadline {
-        Some(deadline) => sleep_until(deadline).await,
+        Some((deadline, _)) => sleep_until(deadline).await,
         None => std::future::pending().await,
     }
+}
+
+/// Tells a caller, or sends the request elsewhere.
+fn settle(
+    request: Request,
+    replies: Vec<Value>,
+    confirmed: &Result<(), String>,
+    server: &RedisServer,
+    router: &Arc<Router>,
+) -> Keep {
+    let refusal = replies.iter().find_map(|reply| match reply {
+        Value::Error(words) => Some(words.as_str()),
+        _ => None,
+    });
+    if let Some(words) = refusal {
+        let moved = gate::refusal(words, &router.dialer.options.describe());
+        let error = moved.unwrap_or_else(|| refused(words, &server.to_string()));
+        return match redirect(words) {
+            Some(redirect) => {
+                // The scripts are taught when a connection is made; a replica is left for its primary.
+                let keep = matches!(redirect, Redirect::Moved(_) | Redirect::Ask(_) | Redirect::Again);
+                router.reroute(request, redirect, error);
+                if keep { Keep::Yes } else { Keep::No }
+            }
+            None => {
+                request.answer(Err(error));
+                Keep::Yes
+            }
+        };
+    }
+    let first = replies.first().unwrap_or(&Value::Nil);
+    let answer = match confirmed {
+        _ if request.writes.may() && first.items().is_empty() => Err(odd(first, &server.to_string())),
+        Err(why) if wrote(&request, &replies) => {
+            let message = format!("{server} has written it, but {why}; nothing was started");
+            Err(StoreError::ambiguous(StoreErrorKind::Unavailable, message))
+        }
+        _ => Ok(replies),
+    };
+    request.answer(answer);
+    Keep::Yes
 }

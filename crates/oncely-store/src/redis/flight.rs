@@ -5,14 +5,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::link::{Asks, Part, Request, encode_together};
+use super::link::{Asks, Request};
 use super::resp::{Value, command};
-use super::router::Router;
 
-/// How long a whole pipeline waits for replicas, whether it has written something or not.
-const SHORT: Duration = Duration::from_millis(5);
 /// Most records in one call of a script: the server does nothing else meanwhile.
-const TOGETHER_MAX: usize = 64;
+const TOGETHER_MAX: usize = 32;
 
 /// A pipeline that was sent.
 pub(crate) struct Flight {
@@ -55,67 +52,8 @@ impl Flight {
     }
 }
 
-/// A pipeline that is about to be sent, and its bytes.
-pub(crate) fn departure(router: &Router, batch: Vec<Request>) -> (Flight, Vec<u8>) {
-    let wait = short_wait(router, &batch);
-    let calls = together(batch);
-    let bytes = pipeline(router, &calls, wait);
-    (Flight::new(router, calls.into(), Vec::new(), wait, bytes.len()), bytes)
-}
-
-impl Flight {
-    /// From now on it is under way.
-    pub(crate) fn new(
-        router: &Router,
-        waiting: VecDeque<Vec<Request>>,
-        answered: Vec<(Request, Vec<Value>)>,
-        wait: Option<Wait>,
-        bytes: usize,
-    ) -> Self {
-        let limit = router.dialer.options.timeout + wait.map_or(Duration::ZERO, |wait| wait.patience);
-        Self { waiting, partial: Vec::new(), answered, wait, bytes, deadline: Instant::now() + limit, limit }
-    }
-}
-
-/// The wait behind a pipeline; none where no replicas are asked for.
-fn short_wait(router: &Router, batch: &[Request]) -> Option<Wait> {
-    let (replicas, whole) = (wanted(router, batch.iter()), router.dialer.options.wait_timeout);
-    let patience = whole.min(SHORT);
-    (replicas > 0).then_some(Wait { replicas, patience, is_last: patience == whole })
-}
-
-/// How many replicas have to confirm all of these.
-pub(crate) fn wanted<'r>(router: &Router, requests: impl Iterator<Item = &'r Request>) -> u32 {
-    let every = router.replicas();
-    requests.map(|request| request.writes.replicas(every)).max().unwrap_or(0)
-}
-
-/// All calls of a batch, and behind them the wait for replicas.
-fn pipeline(router: &Router, calls: &[Vec<Request>], wait: Option<Wait>) -> Vec<u8> {
-    let bytes = calls.iter().flatten().map(|request| request.len() + 64).sum::<usize>() + 512;
-    let mut pipeline = Vec::with_capacity(bytes);
-    for call in calls {
-        if call.first().is_some_and(|request| request.asking) {
-            pipeline.extend_from_slice(&command(&[b"ASKING"]));
-        }
-        let mut parts: Vec<&Part> = Vec::with_capacity(call.len());
-        for request in call {
-            match &request.asks {
-                Asks::Plain { bytes, .. } => pipeline.extend_from_slice(bytes),
-                Asks::Part(part) => parts.push(part),
-            }
-        }
-        if let (Some(part), Some(request)) = (parts.first(), call.first()) {
-            let terms = router.terms(request.shard, part.script);
-            encode_together(&mut pipeline, &terms, &parts);
-        }
-    }
-    pipeline.extend(wait.map(Wait::encode).unwrap_or_default());
-    pipeline
-}
-
 /// Puts requests together that can be one call.
-fn together(batch: Vec<Request>) -> Vec<Vec<Request>> {
+pub(crate) fn together(batch: Vec<Request>) -> Vec<Vec<Request>> {
     let mut calls: Vec<Vec<Request>> = Vec::new();
     for request in batch {
         let fits = |call: &&mut Vec<Request>| {

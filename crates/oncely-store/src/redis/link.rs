@@ -7,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 use oncely_core::{StoreError, StoreErrorKind, Wrote};
 use tokio::sync::{Notify, oneshot};
 
-use super::desk::Desk;
 use super::options::RedisServer;
 use super::outstanding::Ticket;
 use super::reach::Reach;
@@ -159,7 +158,6 @@ impl Request {
 pub(crate) struct Node {
     pub(crate) server: RedisServer,
     pub(crate) reach: Reach,
-    pub(crate) desk: Desk,
     queue: Mutex<VecDeque<Request>>,
     queued: AtomicUsize,
     queued_bytes: AtomicUsize,
@@ -171,7 +169,6 @@ impl Node {
         Self {
             server,
             reach: Reach::default(),
-            desk: Desk::default(),
             queue: Mutex::default(),
             queued: AtomicUsize::new(0),
             queued_bytes: AtomicUsize::new(0),

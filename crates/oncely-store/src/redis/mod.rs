@@ -1,7 +1,7 @@
 //! The ledger on Redis or Valkey, one server or a cluster, for many machines.
 //!
 //! - `options`, `connect`, `checks`, `head`, `inspect`: opening, and refusing what is not safe.
-//! - `thread`, `router`, `slots`, `link`, `drive`, `desk`, `flight`, `settle`, `resp`, `outstanding`, `reach`: many callers, few connections, whole pipelines.
+//! - `thread`, `router`, `slots`, `link`, `drive`, `flight`, `resp`, `outstanding`, `reach`: many callers, few connections, whole pipelines.
 //! - `keys`, `value`, `scripts`, `calls`: what is stored, and how it changes. `clocks`, `unconfirmed`: what is
 //!   believed of time, and of what was perhaps written.
 //! - `merge`, `listing`, `log`, `upkeep`: reading over all shards, purging, counting.
@@ -25,7 +25,6 @@ mod calls;
 mod checks;
 mod clocks;
 mod connect;
-mod desk;
 mod drive;
 mod errors;
 mod flight;
@@ -44,7 +43,6 @@ mod reach;
 mod resp;
 mod router;
 mod scripts;
-mod settle;
 mod slots;
 mod subscriber;
 mod thread;

@@ -18,7 +18,6 @@ use super::checks::{self, Profile};
 use super::connect::{Dialer, Wire};
 use super::drive::drive;
 use super::errors::Redirect;
-use super::flight::departure;
 use super::head::{self, Head};
 use super::keys::Keys;
 use super::link::{Answer, Asks, Node, Request, Terms, Writes};
@@ -234,13 +233,7 @@ impl Router {
 
     fn send_to(self: &Arc<Self>, request: Request, server: &RedisServer) {
         let node = self.node(server);
-        let request = match node.len() {
-            0 => node.desk.send(request, |request| departure(self, vec![request])),
-            _ => Err(Box::new(request)),
-        };
-        if let Err(request) = request {
-            node.push(*request, self.dialer.options.queue_max);
-        }
+        node.push(request, self.dialer.options.queue_max);
     }
 
     fn node(self: &Arc<Self>, server: &RedisServer) -> Arc<Node> {

@@ -4,7 +4,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod alone;
 mod cancelling;
 mod clusters;
 mod conformance;
