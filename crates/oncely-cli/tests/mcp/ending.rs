@@ -202,3 +202,17 @@ fn standard_error_and_the_exit_code_of_the_server_are_ours() {
     assert!(missing.error_line().contains("could not be started"));
     assert_eq!(missing.end().code(), Some(127));
 }
+
+#[test]
+fn a_server_that_does_not_read_does_not_keep_us_from_ending() {
+    let home = Home::new();
+    let mut command = home.command(ONCELY);
+    command.args(["mcp", "--drain", "1s", "--", "sleep", "1000"]);
+    let mut client = Client::start(command);
+    // As long as the handshake is not over, the server is not asked for its tools.
+    client.begin("initialize", json!({}));
+    client.begin("tools/call", json!({ "name": "pay", "arguments": { "text": "x".repeat(1_000_000) } }));
+    home.until(|| home.path("ledger.db").exists() && !home.oncely(&["ls"]).is_empty());
+    // It ends with its client, or the test fails.
+    drop(client);
+}

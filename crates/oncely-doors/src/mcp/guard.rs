@@ -246,7 +246,12 @@ impl Guard {
             let notification = format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{progress},"message":"waiting for another attempt of the same call"}}}}"#
             );
-            client.send(Bytes::from(message::line(notification))).await;
+            // A client that does not read, or a server that is in the middle of a line, does not hold up the call itself.
+            tokio::select! {
+                biased;
+                begun = &mut begin => return begun,
+                () = client.send(Bytes::from(message::line(notification))) => {}
+            }
         }
     }
 

@@ -99,7 +99,7 @@ impl Watch<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_for_the_client;
+    use super::{Watch, is_for_the_client};
     use crate::mcp::link::{Link, OwnIds};
     use crate::mcp::stdio::StdioLink;
 
@@ -126,5 +126,27 @@ mod tests {
         assert!(passes(first) && !passes(later), "the answer to a call that was given up may still come");
         link.unreadable(&id);
         assert!(passes(later));
+    }
+
+    #[test]
+    fn what_is_looked_for_is_found_however_it_is_cut() {
+        let ids = OwnIds::new().unwrap();
+        let text = format!(r#"{{"id":1,"a":"list_changed","id":"{}"}}"#, ids.next());
+        for first in 0..text.len() {
+            for second in first..text.len() {
+                let mut watch =
+                    Watch { ids: Some(&ids), tail: Vec::new(), names_us: false, names_change: false };
+                for piece in [&text[..first], &text[first..second], &text[second..]] {
+                    watch.see(piece.as_bytes());
+                }
+                assert!(watch.names_us && watch.names_change, "{first} {second}");
+                assert_eq!(watch.tail, text.as_bytes());
+            }
+        }
+        let mut watch = Watch { ids: None, tail: Vec::new(), names_us: false, names_change: false };
+        watch.see(&[b'x'; 100_000]);
+        watch.see(b"end");
+        assert!(watch.tail.len() <= super::TAIL && watch.tail.ends_with(b"xend"));
+        assert!(!watch.names_us && !watch.names_change);
     }
 }

@@ -219,7 +219,7 @@ pub async fn stdio(
     let ended = Arc::new(Notify::new());
     let (pump_link, pump_session, pump_ended) = (link.clone(), session.clone(), ended.clone());
     let limit = plan.max_message;
-    let from_server = tokio::spawn(async move {
+    let mut from_server = tokio::spawn(async move {
         let watching = looked_at.map(|sources| pump_session.guard.alert().watch(sources));
         let ours = (&pump_session.guard.ids, &*pump_link);
         pump_server(from, ours, &pump_session, Some(&client), limit).await;
@@ -256,7 +256,10 @@ pub async fn stdio(
     let patience = if passed_on.or(again).is_some() { STOP_GRACE } else { plan.drain };
     let status = server.end(signals, patience).await?;
     // Something that it left behind may hold its output open: what has been said by now is passed on.
-    let _ = tokio::time::timeout(LAST_WORDS, from_server).await;
+    if tokio::time::timeout(LAST_WORDS, &mut from_server).await.is_err() {
+        // Whoever holds it may have stopped in the middle of a line: what is left to say does not wait for its end.
+        from_server.abort();
+    }
     link.end("the server ended before it answered");
     session.is_idle_within(LAST_WORDS).await;
     Ok(exit_code(status))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncely_core::Kind;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::call::{ToolCall, tool_of};
 use super::catalog::NotAsked;
@@ -32,7 +32,12 @@ pub struct Session {
     handshake: Mutex<Handshake>,
     /// How many tasks are at work for the client.
     busy: watch::Sender<usize>,
+    /// Room for answers to messages that are refused.
+    refusals: Arc<Semaphore>,
 }
+
+/// Most messages that are refused at a time.
+const REFUSALS_MAX: usize = 64;
 
 /// How far the client and the server have come with each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,7 +64,8 @@ impl Session {
     /// A session between a client and a server.
     pub fn new(guard: Arc<Guard>, link: Arc<dyn Link>, client: Arc<dyn Client>) -> Arc<Self> {
         let (flights, handshake) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { guard, link, client, flights, handshake, busy: watch::Sender::new(0) })
+        let (busy, refusals) = (watch::Sender::new(0), Arc::new(Semaphore::new(REFUSALS_MAX)));
+        Arc::new(Self { guard, link, client, flights, handshake, busy, refusals })
     }
 
     fn flights(&self) -> MutexGuard<'_, HashMap<String, Arc<Flight>>> {
@@ -166,8 +172,17 @@ impl Session {
         listing::notice(&self.guard, line);
     }
 
-    async fn tell(&self, answer: Vec<u8>) -> Next {
-        self.client.send(answer.into()).await;
+    /// Answers a message that is refused, in a task of its own: what else the client says does not wait for the end of a line
+    /// that the server is in the middle of. Of a client that does not read its answers no more messages are taken.
+    pub(super) async fn tell(self: &Arc<Self>, answer: Vec<u8>) -> Next {
+        let Ok(room) = self.refusals.clone().acquire_owned().await else { return Next::Taken };
+        let session = self.clone();
+        self.busy.send_modify(|count| *count += 1);
+        tokio::spawn(async move {
+            session.client.send(answer.into()).await;
+            session.busy.send_modify(|count| *count -= 1);
+            drop(room);
+        });
         Next::Taken
     }
 

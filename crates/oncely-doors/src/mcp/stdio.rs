@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::frames::{Frame, Frames, content};
 use super::link::{Addressee, Boxed, Link, OwnIds, Reply};
@@ -23,6 +25,10 @@ pub type Output = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Messages are collected up to this size before they are written.
 const COLLECT: usize = 64 * 1024;
+/// How long a server may take to read what is being written to it, once its input is to end.
+const CLOSE: Duration = Duration::from_secs(1);
+/// After this time nobody reckons with the answer to a request of ours that was given up: most that were cancelled get none.
+const FORGET: Duration = Duration::from_secs(60);
 
 /// The link to a server by its standard input and output.
 pub struct StdioLink {
@@ -33,8 +39,8 @@ pub struct StdioLink {
 #[derive(Default)]
 struct Waiting {
     calls: HashMap<String, oneshot::Sender<Result<Bytes, String>>>,
-    /// How many were sent, or may have been, that nobody waits for any more.
-    given_up: usize,
+    /// Those that nobody waits for any more, although an answer may come, and since when.
+    given_up: HashMap<String, Instant>,
     /// Why no answers will come any more.
     over: Option<String>,
 }
@@ -49,9 +55,9 @@ impl StdioLink {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server's input ends.
+    /// The server's input ends. One that does not read, so that somebody is still writing to it, is not waited for.
     pub async fn close(&self) {
-        self.to.close().await;
+        let _ = tokio::time::timeout(CLOSE, self.to.close()).await;
     }
 
     /// No answers will come any more.
@@ -71,7 +77,7 @@ impl StdioLink {
                 // One that does not wait any more needs no answer.
                 let _ = caller.send(answer);
             }
-            None => waiting.given_up = waiting.given_up.saturating_sub(1),
+            None => drop(waiting.given_up.remove(id)),
         }
     }
 
@@ -82,8 +88,9 @@ impl StdioLink {
 
     /// Whether no answer to a request of ours can come, unless we ask for one.
     pub(super) fn awaits_nothing(&self) -> bool {
-        let waiting = self.waiting();
-        waiting.calls.is_empty() && waiting.given_up == 0
+        let mut waiting = self.waiting();
+        waiting.given_up.retain(|_, since| since.elapsed() < FORGET);
+        waiting.calls.is_empty() && waiting.given_up.is_empty()
     }
 
     fn expect(&self, id: &str) -> Result<oneshot::Receiver<Result<Bytes, String>>, String> {
@@ -104,7 +111,8 @@ impl Drop for Expected<'_> {
     fn drop(&mut self) {
         let mut waiting = self.0.waiting();
         if waiting.calls.remove(self.1).is_some() {
-            waiting.given_up += 1;
+            waiting.given_up.retain(|_, since| since.elapsed() < FORGET);
+            waiting.given_up.insert(self.1.to_owned(), Instant::now());
         }
     }
 }
@@ -154,7 +162,7 @@ pub async fn pump_client(frames: &mut Frames<Input>, session: &Arc<Session>) -> 
             Frame::TooLong { .. } => {
                 let why = "the message is longer than allowed (--max-message); nothing ran";
                 let answer = message::error("null", message::INVALID_REQUEST, why);
-                session.client.send(answer.into()).await;
+                session.tell(answer).await;
             }
             // Nobody asked to be told.
             Frame::Begun => {}
