@@ -4,11 +4,13 @@
 //! connection which the service had closed meanwhile goes out again on another one. hyper hands such a request back
 //! (`TrySendError::take_message`); one that it does not hand back may have left, and is never sent again from here.
 
+mod version;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use http::{Request, Response, Version};
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -168,7 +170,7 @@ impl Upstream {
             let patience = self.timeouts.answer;
             let (mut error, reused) = match self.connection(reuse).await? {
                 Connection::One { mut wire, reused } => {
-                    *request.version_mut() = Version::HTTP_11;
+                    version::for_http1(&mut request);
                     match tokio::time::timeout(patience, wire.send(request)).await {
                         Ok(Ok(response)) => return Ok(self.watched(response, wire, reuse).await),
                         Ok(Err(error)) => (error, reused),
@@ -176,7 +178,7 @@ impl Upstream {
                     }
                 }
                 Connection::Shared { mut shared, reused } => {
-                    self.complete_uri(&mut request);
+                    version::for_http2(&mut request, &self.address);
                     let sent = tokio::time::timeout(patience, shared.sender.try_send_request(request)).await;
                     if let Ok(Ok(response)) = sent {
                         return Ok(response.map(AnswerBody::alone));
@@ -195,22 +197,6 @@ impl Upstream {
                 None => return Err(SendFailure::MaybeSent(describe(&error.into_error()))),
             }
         }
-    }
-
-    /// HTTP/2 wants the whole URI, HTTP/1.1 just the path.
-    fn complete_uri(&self, request: &mut Request<Outgoing>) {
-        *request.version_mut() = Version::HTTP_2;
-        let mut parts = request.uri().clone().into_parts();
-        parts.scheme = self.address.scheme().parse().ok();
-        if parts.authority.is_none() {
-            let host = request.headers().get(http::header::HOST).and_then(|h| h.to_str().ok());
-            parts.authority =
-                host.and_then(|h| h.parse().ok()).or_else(|| Some(self.address.authority.clone()));
-        }
-        if let Ok(uri) = http::Uri::from_parts(parts) {
-            *request.uri_mut() = uri;
-        }
-        request.headers_mut().remove(http::header::HOST);
     }
 
     async fn connection(self: &Arc<Self>, reuse: Reuse) -> Result<Connection, SendFailure> {
