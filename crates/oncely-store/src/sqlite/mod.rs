@@ -366,9 +366,9 @@ impl Store for SqliteStore {
     }
 
     fn flush(&self) -> StoreFuture<'_, ()> {
-        if self.is_written_by_callers() && self.shared.tallies.is_empty() {
-            // Ends are written as they are handed in.
-            return ready(self.shared.check_process());
+        let callers_write = self.is_written_by_callers() && self.shared.check_process().is_ok();
+        if callers_write && self.hands.have_written_all() && self.shared.tallies.is_empty() {
+            return ready(Ok(()));
         }
         self.ask(Request::Flush, done)
     }

@@ -42,6 +42,11 @@ impl Hands {
         self.0.try_lock().is_ok_and(|hand| matches!(*hand, Hand::Thread(_)))
     }
 
+    /// Whether all that was handed in is on disk: callers write by themselves, and the last one has ended.
+    pub(crate) fn have_written_all(&self) -> bool {
+        matches!(*self.lock(), Hand::Caller(_))
+    }
+
     /// Takes the writer away, without waiting for anybody: in a forked child nobody is left who could let go of it.
     pub(crate) fn take(&mut self) -> Hand {
         std::mem::replace(self.0.get_mut().unwrap_or_else(PoisonError::into_inner), Hand::Gone)

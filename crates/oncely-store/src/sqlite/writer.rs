@@ -1,5 +1,5 @@
-//! The one thread that writes: it takes whatever has queued up and commits it in one go, so that many callers share
-//! one sync. While one batch is being synced, the next one queues up.
+//! The one that writes, on a thread of its own or on its caller's ([`super::thread`]): it takes whatever has queued up and
+//! commits it in one go, so that many callers share one sync. While one batch is being synced, the next one queues up.
 //! What happens when COMMIT fails: [`super::barrier`].
 
 use std::sync::Arc;
@@ -41,13 +41,13 @@ const CALM_PAGES: u32 = 100;
 type Reply = oneshot::Sender<Result<Answer, StoreError>>;
 type Written = (Vec<Changed>, Vec<Result<Answer, StoreError>>);
 
-/// The writing thread: its place in the queue of writers, and its desk.
+/// The writer: its place in the queue of writers, and its desk.
 pub(crate) struct Writer {
     stile: Turnstile,
     desk: Desk,
 }
 
-/// What the thread needs while it is its turn.
+/// What it needs while it is its turn.
 struct Desk {
     shared: Arc<Shared>,
     connection: Connection,
