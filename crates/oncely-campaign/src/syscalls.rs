@@ -31,6 +31,9 @@ pub const CHANGING: [&str; 12] = [
 /// What the files of a ledger are called, beside the ledger's own name.
 const BESIDE: [&str; 6] = ["", "-wal", "-shm", "-turn", "-lock", "-journal"];
 
+/// Runs of which one at least shows how often a call is made.
+const UNDISTURBED: u32 = 5;
+
 /// What is done to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -120,13 +123,13 @@ struct Scene {
 }
 
 impl Case<'_> {
-    fn name(&self, nth: u64) -> String {
-        format!("{:?} {}{} {nth} {:?}", self.ground, self.call, self.beside, self.fault)
+    fn name(&self) -> String {
+        format!("{:?} {}{} {:?}", self.ground, self.call, self.beside, self.fault)
     }
 
-    fn scene(&self, nth: u64) -> Checked<Scene> {
-        let name: String =
-            self.name(nth).chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    fn scene(&self, which: &str) -> Checked<Scene> {
+        let name = format!("{} {which}", self.name());
+        let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let directory = self.walk.directory.join(&name);
         std::fs::create_dir(&directory)?;
         let ledger = directory.join("ledger.db");
@@ -161,24 +164,36 @@ impl Case<'_> {
         Ok(strace.output()?)
     }
 
-    /// How often an undisturbed run makes the call.
+    /// How often an undisturbed run makes the call. One run in 64, by chance, tidies up when it is over and gets a
+    /// thread for that; where several in a row have two threads, it is no chance.
     fn count(&self, report: &mut Report) -> Checked<u64> {
-        let scene = self.scene(0)?;
+        let mut met = 0;
+        for turn in 0..UNDISTURBED {
+            let threads = self.undisturbed(turn)?;
+            met = threads.len() as u64;
+            if threads.iter().all(|thread| *thread == threads[0]) {
+                return Ok(met);
+            }
+        }
+        report.masked.insert(format!("{:?} {}{}", self.ground, self.call, self.beside));
+        Ok(met)
+    }
+
+    /// The thread of each of these calls that an undisturbed run makes.
+    fn undisturbed(&self, turn: u32) -> Checked<Vec<String>> {
+        let scene = self.scene(&format!("undisturbed {turn}"))?;
         let output = self.traced(&scene, None)?;
         if !output.status.success() {
-            return Err(format!("{}: {}", self.name(0), String::from_utf8_lossy(&output.stderr)).into());
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{} undisturbed: {said}", self.name()).into());
         }
         let trace = std::fs::read_to_string(&scene.trace)?;
         let calls = trace.lines().filter(|line| line.contains(&format!(" {}(", self.call)));
-        let threads: Vec<&str> = calls.filter_map(|line| line.split(' ').next()).collect();
-        if threads.iter().any(|thread| *thread != threads[0]) {
-            report.masked.insert(format!("{:?} {}{}", self.ground, self.call, self.beside));
-        }
-        Ok(threads.len() as u64)
+        Ok(calls.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
     }
 
     fn meet(&self, nth: u64, report: &mut Report) -> Checked<()> {
-        let scene = self.scene(nth)?;
+        let scene = self.scene(&nth.to_string())?;
         let what = match self.fault {
             Fault::Kill => format!("signal=SIGKILL:when={nth}"),
             Fault::Once(error) => format!("error={error}:when={nth}"),
@@ -193,7 +208,7 @@ impl Case<'_> {
         let judged = self.judge(&scene, &output, report)?;
         if let Err(what) = judged {
             let said = String::from_utf8_lossy(&output.stderr);
-            report.broken.push(format!("{}: {what}: {}, {said:?}", self.name(nth), output.status));
+            report.broken.push(format!("{} {nth}: {what}: {}, {said:?}", self.name(), output.status));
         }
         Ok(())
     }
