@@ -439,11 +439,17 @@ async fn a_result_past_its_time_is_replayed_without_it_and_a_forgotten_key_is_ne
         let gone = Retention { replay_for_ms: 0, remember_for_ms: 86_400_000 };
         let policy = Policy { retention: gone, ..Policy::default() };
         bench.call("k", &policy, outcome::created("x")).await;
-        let Answer::Replayed(replay) = bench.call("k", &policy, outcome::created("y")).await else {
-            panic!()
+        let again = async || {
+            let answer = bench.call("k", &policy, outcome::created("y")).await;
+            let Answer::Replayed(replay) = answer else { panic!("{answer:?}") };
+            assert!(!replay.kept);
+            assert_eq!(replay.result(), None);
+            replay
         };
-        assert!(!replay.kept);
-        assert_eq!(replay.result(), None);
+        again().await;
+        // Dropped now, if no attempt has tidied up yet: the record does not change any more.
+        bench.oncely.purge(|_| ()).await.unwrap();
+        let replay = again().await;
         bench.oncely.forget(&replay.record, "ada").await.unwrap();
         assert_eq!(word(&bench.call("k", &policy, outcome::created("z")).await), "executed");
         assert_eq!(bench.count(), 2);
