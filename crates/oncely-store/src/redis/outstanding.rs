@@ -17,6 +17,8 @@ pub(crate) struct Outstanding {
 struct Open {
     next: u64,
     numbers: BTreeSet<u64>,
+    /// Threads that wait until there are none.
+    waiting: usize,
     /// Who waits for everything before a number.
     flushes: Vec<(u64, oneshot::Sender<()>)>,
 }
@@ -51,14 +53,15 @@ impl Outstanding {
     pub(crate) fn wait(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut open = self.lock();
-        while !open.numbers.is_empty() {
+        open.waiting += 1;
+        loop {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
+            if open.numbers.is_empty() || left.is_zero() {
+                open.waiting -= 1;
+                return open.numbers.is_empty();
             }
             open = self.quiet.wait_timeout(open, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        true
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -83,7 +86,8 @@ impl Drop for Ticket {
         if !open.flushes.is_empty() {
             open.settle();
         }
-        if open.numbers.is_empty() {
+        // To tell nobody is a call of the system, too: for a lone caller one with every request.
+        if open.numbers.is_empty() && open.waiting > 0 {
             self.of.quiet.notify_all();
         }
     }
@@ -91,7 +95,7 @@ impl Drop for Ticket {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
     use super::Outstanding;
@@ -110,5 +114,22 @@ mod tests {
         drop(later);
         assert!(all.wait(Duration::ZERO));
         assert!(all.all_before_now().try_recv().is_ok());
+    }
+
+    #[test]
+    fn a_thread_that_waits_is_told_when_the_last_one_is_answered() {
+        let all = Arc::new(Outstanding::default());
+        let (first, last) = (all.enter(), all.enter());
+        let (told, tells) = mpsc::channel();
+        let waits = Arc::clone(&all);
+        let thread = std::thread::spawn(move || told.send(waits.wait(Duration::from_secs(3_600))));
+        while all.lock().waiting == 0 && !thread.is_finished() {
+            std::thread::yield_now();
+        }
+        drop(first);
+        drop(last);
+        assert_eq!(tells.recv_timeout(Duration::from_secs(60)), Ok(true), "nobody has told it");
+        assert!(thread.join().unwrap().is_ok());
+        assert_eq!(all.lock().waiting, 0);
     }
 }
