@@ -11,7 +11,7 @@ use crate::outside::Outside;
 use crate::programs::Programs;
 
 /// How long an effect is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What a test of single runs needs.
 #[derive(Debug)]

@@ -166,7 +166,7 @@ impl Writer {
     }
 
     fn wait_for_the_first(&self) -> Checked<()> {
-        Ok(self.first.recv_timeout(Duration::from_secs(30))?)
+        Ok(self.first.recv_timeout(Duration::from_secs(180))?)
     }
 
     fn end(mut self) -> Checked<Acknowledged> {

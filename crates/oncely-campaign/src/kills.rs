@@ -21,6 +21,10 @@ use crate::ledger::Runner;
 use crate::outside::Outside;
 use crate::programs::Programs;
 
+/// The longest that a run is believed to take: longer than on any machine that is slow or has much else to do, for kills have to
+/// spread over all of it, and shorter than a wait.
+pub(crate) const RUN_US_MAX: u64 = 3_000_000;
+
 /// What to do.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
@@ -206,7 +210,7 @@ impl Campaign<'_> {
         if output.status.success() && !is_replay(&output) {
             let took_us = u64::try_from(started.elapsed().as_micros())?;
             let before = self.run_us.load(Ordering::Relaxed);
-            self.run_us.store((before * 7 + took_us.min(100_000)) / 8, Ordering::Relaxed);
+            self.run_us.store((before * 7 + took_us.min(RUN_US_MAX)) / 8, Ordering::Relaxed);
         }
         self.note(key, &output);
         Ok(output)

@@ -20,7 +20,7 @@ use oncely_testkit::sim::Rng;
 
 use self::answer::Answer;
 use crate::Checked;
-use crate::kills::{children_of, was_killed};
+use crate::kills::{RUN_US_MAX, children_of, was_killed};
 use crate::landings::Landings;
 use crate::ledger::Runner;
 use crate::outside::Outside;
@@ -279,7 +279,7 @@ impl Campaign<'_> {
         if matches!(answer, Answer::Succeeded { replayed: false, .. }) {
             let took_us = u64::try_from(started.elapsed().as_micros())?;
             let before = self.call_us.load(Ordering::Relaxed);
-            self.call_us.store((before * 7 + took_us.min(200_000)) / 8, Ordering::Relaxed);
+            self.call_us.store((before * 7 + took_us.min(RUN_US_MAX)) / 8, Ordering::Relaxed);
         }
         self.note(key, &answer);
         if matches!(answer, Answer::Nothing | Answer::NotSent) {

@@ -41,7 +41,7 @@ impl Mount {
 
     /// Unmounts; who has just been killed may hold it for a moment.
     pub fn unmount(self) -> Checked<()> {
-        for _ in 0..400 {
+        for _ in 0..6_000 {
             if Command::new("umount").arg(&self.point).stderr(Stdio::null()).status()?.success() {
                 std::mem::forget(self);
                 return Ok(());

@@ -11,10 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::programs::Programs;
 use crate::{Checked, Trouble};
+
+/// How long commands whose runner was killed may go on.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How often each key's effect took place.
 pub type Counts = BTreeMap<String, u64>;
@@ -80,7 +83,8 @@ impl Outside {
 
     /// The same; every look tells who is still alive, with its number and its command line.
     pub fn settle_telling(&self, mut alive: impl FnMut(i32, &[u8])) -> Checked<()> {
-        for _ in 0..6_000 {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
             let awaited = self.awaited()?;
             if awaited.is_empty() {
                 return Ok(());
@@ -90,7 +94,7 @@ impl Outside {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        Err("commands are still alive after 30 s".into())
+        Err(format!("commands are still alive after {} s", PATIENCE.as_secs()).into())
     }
 
     /// Those that name this ledger in their command lines.

@@ -12,6 +12,9 @@ use oncely_testkit::sim::Rng;
 
 const PLAN: Plan = Plan { failovers: 3, seed: 20_261_116, workers: 3, callers: 6 };
 
+/// How often a setting that loses may get away with it: whether anything was acknowledged in the moment that counts is chance.
+const TURNS: u64 = 3;
+
 fn campaign_against(service: &mut dyn Service, plan: Plan) -> Checked<Report> {
     let (programs, directory) = (Programs::find()?, tempfile::tempdir()?);
     let outside = Outside::start(&programs, directory.path())?;
@@ -28,6 +31,14 @@ fn judge(report: &Report) {
     assert_eq!((report.double_effects, report.lost_successes, report.forgotten), (0, 0, 0));
     assert_eq!(report.failovers, PLAN.failovers);
     assert!(report.keys > 30 && report.compared > 30, "{report:#?}");
+}
+
+/// Whether a service is seen to lose what was acknowledged.
+fn is_caught(start: impl Fn() -> Checked<Box<dyn Service>>) -> bool {
+    (PLAN.seed..PLAN.seed + TURNS).any(|seed| {
+        let report = campaign_against(&mut *start().unwrap(), Plan { seed, ..PLAN }).unwrap();
+        report.lost_successes + report.forgotten > 0
+    })
 }
 
 /// A ledger that nobody takes away.
@@ -57,8 +68,8 @@ fn a_postgres_primary_that_is_killed_loses_nothing_that_its_synchronous_standby_
 
 #[test]
 fn a_standby_that_is_not_waited_for_is_caught_losing() {
-    let report = campaign_against(&mut PostgresPair::start(Demand::Asynchronous).unwrap(), PLAN).unwrap();
-    assert!(report.lost_successes + report.forgotten > 0, "the harness is blind");
+    let start = || Ok(Box::new(PostgresPair::start(Demand::Asynchronous)?) as Box<dyn Service>);
+    assert!(is_caught(start), "the harness is blind");
 }
 
 #[test]
@@ -68,8 +79,8 @@ fn a_cluster_whose_primaries_are_killed_loses_nothing_that_a_replica_confirmed()
 
 #[test]
 fn a_replica_that_is_not_waited_for_is_caught_losing() {
-    let report = campaign_against(&mut Cluster::start(Wait::None).unwrap(), PLAN).unwrap();
-    assert!(report.lost_successes + report.forgotten > 0, "the harness is blind");
+    let start = || Ok(Box::new(Cluster::start(Wait::None)?) as Box<dyn Service>);
+    assert!(is_caught(start), "the harness is blind");
 }
 
 #[test]

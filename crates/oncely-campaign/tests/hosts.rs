@@ -119,7 +119,7 @@ fn a_machine_that_is_parted_beyond_its_lease_leaves_a_doubt_and_no_second_effect
     two.hosts[0].part()?;
     two.bench.release("parted")?;
     // Its end is on the far side; its lease of half a minute lapses on this one.
-    let other = two.run(1, "parted", &["--wait", "60s"])?;
+    let other = two.run(1, "parted", &["--wait", "180s"])?;
     assert_eq!(other.status.code(), Some(16), "{}", said(&other));
     assert_eq!(two.bench.outside.count("parted")?, 1);
     two.hosts[0].heal()?;

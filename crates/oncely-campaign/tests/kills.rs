@@ -22,12 +22,17 @@ fn campaign_against(runner: impl Fn(&Programs, &std::path::Path) -> Runner, plan
     Ok(report)
 }
 
-fn careless(way: &str) -> Checked<Report> {
+/// Whether a wrong way is seen to be one. Where kills land is chance, so it may get away with it a few times.
+fn is_caught(way: &str) -> bool {
+    (PLAN.seed..PLAN.seed + 3).any(|seed| careless(way, seed).unwrap().double_effects > 0)
+}
+
+fn careless(way: &str, seed: u64) -> Checked<Report> {
     let runner = |programs: &Programs, directory: &std::path::Path| Runner {
         program: programs.careless.clone(),
         store: format!("{way}:{}", directory.display()),
     };
-    campaign_against(runner, Plan { kills: 120, phases: &[], ..PLAN })
+    campaign_against(runner, Plan { kills: 120, phases: &[], seed, ..PLAN })
 }
 
 #[test]
@@ -46,12 +51,10 @@ fn no_kill_makes_an_effect_happen_twice_or_be_forgotten() {
 
 #[test]
 fn a_result_that_is_recorded_after_the_effect_is_caught() {
-    let report = careless("record-after").unwrap();
-    assert!(report.double_effects > 0, "the harness is blind");
+    assert!(is_caught("record-after"), "the harness is blind");
 }
 
 #[test]
 fn a_claim_that_is_run_again_when_its_owner_is_dead_is_caught() {
-    let report = careless("rerun").unwrap();
-    assert!(report.double_effects > 0, "the harness is blind");
+    assert!(is_caught("rerun"), "the harness is blind");
 }

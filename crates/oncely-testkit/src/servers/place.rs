@@ -2,25 +2,31 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::Trouble;
+use super::{Trouble, locked};
 
 /// Below the range from which the system takes ports for outgoing connections, so that a server which is started again
 /// finds its port free.
 const PORTS: std::ops::Range<u16> = 15_000..30_000;
 
-/// A port that nobody listens on.
-pub(super) fn free_port() -> Result<u16, Trouble> {
+/// A port of 127.0.0.1 that nobody listens on, and that nobody else gets from here while this process lives: not between its
+/// choice and its use, and not while the server is away that has it.
+pub fn free_port() -> Result<u16, Trouble> {
+    static TAKEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
     let span = u64::from(PORTS.end - PORTS.start);
     for _ in 0..1_000 {
         // Every RandomState has keys of its own.
         let port = PORTS.start + (RandomState::new().hash_one(0) % span) as u16;
+        // Nobody here speaks UDP: whoever has the number there, in whichever process, has the port.
+        let Ok(taken) = UdpSocket::bind(("127.0.0.1", port)) else { continue };
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            locked(&TAKEN).push(taken);
             return Ok(port);
         }
     }
