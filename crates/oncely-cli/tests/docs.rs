@@ -29,9 +29,8 @@ fn shell_blocks(markdown: &str) -> String {
 
 /// The ports that pages show may be taken here.
 fn on_free_ports(script: String) -> String {
-    let taken: Vec<_> = (0..2).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    ["9741", "9742"].iter().zip(&taken).fold(script, |script, (shown, free)| {
-        script.replace(shown, &free.local_addr().unwrap().port().to_string())
+    ["9741", "9742"].iter().fold(script, |script, shown| {
+        script.replace(shown, &oncely_testkit::servers::free_port().unwrap().to_string())
     })
 }
 

@@ -62,7 +62,7 @@ fn without_a_replica_that_confirms_nothing_runs() {
     let (primary, home) = (Redis::start().unwrap(), Home::new());
     let replica = primary.replica().unwrap();
     // Long enough for a busy machine where a replica is there to confirm, short where none is.
-    let store = format!("{}?wait=1&wait_timeout=3s", primary.url());
+    let store = format!("{}?wait=1&wait_timeout=60s", primary.url());
     check(&home.run(&store, "before"), 0, "done");
     replica.kill().unwrap();
     let impatient = format!("{}?wait=1&wait_timeout=200ms", primary.url());

@@ -56,19 +56,21 @@ async fn a_watch_is_woken_by_another_handle() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ledger.db");
     let (here, there) = (open(&path), open(&path));
-    let mut quickest = Duration::MAX;
-    for n in 0..10 {
+    // By its bound alone a watch would last 100 ms. On a busy machine one may be late; that all of them are is no chance.
+    for n in 0..200 {
         let key = format!("k{n}");
         let seen = begin(&here, &key).await.record.version;
         let watch = here.watch(id(&key), seen);
         complete(&there, &key, seen, LONG).await;
         let completed = Instant::now();
         watch.await.unwrap();
-        quickest = quickest.min(completed.elapsed());
+        let took = completed.elapsed();
         assert!(here.load(id(&key)).await.unwrap().unwrap().record.version > seen);
+        if n >= 10 && took < Duration::from_millis(40) {
+            return;
+        }
     }
-    // By its bound alone a watch would last 100 ms.
-    assert!(quickest < Duration::from_millis(40), "the quickest of ten took {quickest:?}");
+    panic!("none of 200 was woken before its time was up");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

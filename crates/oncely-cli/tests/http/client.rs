@@ -54,7 +54,7 @@ pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: 
 pub(crate) fn open(to: SocketAddr, request: &str) -> TcpStream {
     let mut stream = TcpStream::connect(to).unwrap();
     // Long enough for any machine; a test that hangs must end.
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(180))).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     stream
 }
@@ -67,7 +67,7 @@ pub(crate) fn send(to: SocketAddr, request: &str) -> Answer {
 /// Sends; `None` if the connection ends without a whole answer.
 pub(crate) fn try_send(to: SocketAddr, request: &str) -> Option<Answer> {
     let mut stream = TcpStream::connect(to).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(180))).ok()?;
     stream.write_all(request.as_bytes()).ok()?;
     read_answer(&mut stream)
 }

@@ -1,11 +1,12 @@
 //! Everything that breaks between a request and its answer: upstreams, clients, the ledger.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use oncely_testkit::servers::free_port;
 use rustix::process::{Pid, Resource, Rlimit};
 
 use crate::client;
@@ -43,9 +44,7 @@ fn an_answer_that_is_lost_cut_short_or_reset_is_a_doubt_that_a_person_can_settle
 #[test]
 fn a_service_that_cannot_be_reached_proves_that_nothing_happened() {
     let home = tempfile::tempdir().unwrap();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap();
-    drop(taken);
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
     let config =
         format!("[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/**\"\nupstream = \"http://{address}\"");
     let gateway = Gateway::start_with(home.path(), &config);
@@ -69,8 +68,9 @@ fn a_service_that_cannot_be_reached_proves_that_nothing_happened() {
 #[test]
 fn a_service_that_does_not_answer_in_time_leaves_a_doubt() {
     let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
-    let gateway = Gateway::start(home.path(), &upstream, "timeout = \"100ms\"");
+    let gateway = Gateway::start(home.path(), &upstream, "timeout = \"1s\"");
     gateway.order("k", "hold never").expect_code(504, "outcome_unknown");
+    upstream.wait_for_total(1);
     gateway.order("k", "").expect_code(409, "outcome_unknown");
     assert_eq!(upstream.total(), 1);
 }
@@ -159,8 +159,8 @@ fn a_client_that_has_its_answer_and_never_ends_its_request_does_not_keep_its_pla
     });
     // There is one place only: whoever holds it keeps everybody else out.
     let config = format!(
-        "[server]\nadmin = \"off\"\nidle_timeout = \"300ms\"\nconnections = 1\n[[route]]\nmatch = \"/**\"\nupstream = \
-         \"http://{address}\"\ntimeout = \"300ms\""
+        "[server]\nadmin = \"off\"\nidle_timeout = \"2s\"\nconnections = 1\n[[route]]\nmatch = \"/**\"\nupstream = \
+         \"http://{address}\"\ntimeout = \"2s\""
     );
     let gateway = Gateway::start_with(home.path(), &config);
     let head = "PUT /upload HTTP/1.1\r\nhost: shop\r\ncontent-length: 1000\r\n\r\nx";
@@ -273,7 +273,7 @@ fn a_ledger_that_is_lost_after_the_effect_costs_a_warning_and_never_a_second_eff
     assert_eq!(upstream.total(), 1);
     limit_files(&gateway, None);
     // It is tried on in the background, at growing intervals.
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(180);
     let replay = loop {
         let answer = gateway.order("k", "");
         if answer.status == 201 || Instant::now() > deadline {

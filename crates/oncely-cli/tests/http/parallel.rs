@@ -3,6 +3,8 @@
 use std::sync::{Arc, Barrier};
 use std::thread;
 
+use rustix::process::{Resource, Rlimit};
+
 use crate::client::{self, Answer};
 use crate::gateway::{Gateway, order};
 use crate::upstream::Upstream;
@@ -26,8 +28,15 @@ fn at_once(gateway: &Gateway, count: usize, request: &str, then: impl FnOnce()) 
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
+/// As many open files as this process and those that it starts may have at all: what is usual is little more than a thousand.
+fn allow_many_files() {
+    let most = rustix::process::getrlimit(Resource::Nofile).maximum;
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
+}
+
 #[test]
 fn a_thousand_duplicates_at_once_are_one_upstream_call_and_a_thousand_equal_answers() {
+    allow_many_files();
     let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let gateway = Gateway::start(home.path(), &upstream, "");
     let answers = at_once(&gateway, 1_000, &order("k", "hold go"), || upstream.release("go"));

@@ -35,7 +35,7 @@ fn hangs_up(stream: &mut TcpStream) -> bool {
 #[test]
 fn a_client_that_asks_for_nothing_does_not_keep_its_place() {
     // There is one place only: whoever holds it keeps everybody else out.
-    let (_home, upstream, gateway) = bench("idle_timeout = \"200ms\"\nconnections = 1", "");
+    let (_home, upstream, gateway) = bench("idle_timeout = \"500ms\"\nconnections = 1", "");
     for said in [
         "",
         "P",
@@ -67,7 +67,7 @@ fn a_head_that_drips_has_an_end() {
 
 #[test]
 fn a_guarded_body_that_drips_has_an_end_and_leaves_nothing_behind() {
-    let (home, upstream, gateway) = bench("guarded_calls = 1", "timeout = \"300ms\"");
+    let (home, upstream, gateway) = bench("guarded_calls = 1", "timeout = \"2s\"");
     let head = "POST /orders HTTP/1.1\r\nhost: shop\r\nidempotency-key: k\r\ncontent-length: 5000\r\n\r\n";
     let mut stream = client::open(gateway.address, head);
     let mut drip = stream.try_clone().unwrap();
@@ -91,7 +91,7 @@ fn a_guarded_body_that_drips_has_an_end_and_leaves_nothing_behind() {
 
 #[test]
 fn a_client_that_does_not_take_its_answer_does_not_keep_its_place() {
-    let (_home, _upstream, gateway) = bench("idle_timeout = \"300ms\"\nconnections = 1", "");
+    let (_home, _upstream, gateway) = bench("idle_timeout = \"1s\"\nconnections = 1", "");
     let request = client::request("GET", "/", &[("x-act", "big 60000000")], "");
     let mut greedy = client::open(gateway.address, &request);
     assert_eq!(gateway.order("after", "").status, 201);
@@ -156,7 +156,7 @@ fn a_shared_connection_that_leads_nowhere_is_found_and_replaced() {
     let (_home, upstream, inner) = bench("", "timeout = \"600s\"");
     let outer_home = tempfile::tempdir().unwrap();
     let config = format!(
-        "[server]\nadmin = \"off\"\nhttp2_ping = \"200ms\"\n[[route]]\nmatch = \"/**\"\nupstream = \"h2c://{}\"\ntimeout = \
+        "[server]\nadmin = \"off\"\nhttp2_ping = \"2s\"\n[[route]]\nmatch = \"/**\"\nupstream = \"h2c://{}\"\ntimeout = \
          \"600s\"\n",
         inner.address
     );

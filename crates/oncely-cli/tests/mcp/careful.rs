@@ -85,6 +85,7 @@ fn over_http_the_policy_can_pass_a_cancellation_on_under_our_id() {
         let cancel =
             json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } });
         assert_eq!(web.post(&cancel, &[]).status, 202);
+        home.until(|| !passed || home.read("seen").contains("notifications/cancelled"));
         let seen = home.read("seen");
         assert_eq!(seen.contains("notifications/cancelled"), passed);
         assert_eq!(seen.contains("\"requestId\":\"oncely-"), passed, "{seen}");

@@ -97,8 +97,7 @@ fn what_the_server_says_by_itself_and_with_an_answer_reaches_the_client() {
 #[test]
 fn a_server_that_cannot_be_reached_proves_that_nothing_happened() {
     let home = Home::new();
-    // A port that was free a moment ago, and that nobody listens on.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = oncely_testkit::servers::free_port().unwrap();
     let mut client = home.client_of(&["mcp", "--url", &url(port)], &[]);
     let result = client.call("pay", json!({ "amount": 1 }));
     assert_eq!(code(&result), "NOT_SENT");

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 pub(crate) const ONCELY: &str = env!("CARGO_BIN_EXE_oncely");
 /// Long enough for a busy machine; no test waits for it when all is well.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(crate) fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/server.py")
@@ -226,7 +226,7 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.stdin = None;
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + PATIENCE;
         while self.child.try_wait().unwrap().is_none() {
             if Instant::now() > deadline {
                 let _ = self.child.kill();

@@ -24,6 +24,10 @@ fn assert_gave_up_and_then_got_it(told: &[Told]) {
     assert_eq!(told[1].success(), CHARGED);
 }
 
+/// How often a scenario is tried. Clients give up after a while, and where much else is going on that may be before their call
+/// has come to the server: the control then shows nothing.
+const TRIES: usize = 4;
+
 /// How many charges a scenario leaves without oncely and with it.
 fn check(test: &str, transport: Transport, expected: [usize; 2], scenario: impl Fn(&World, &Server) + Sync) {
     let Some(software) = installed(test) else { return };
@@ -33,9 +37,12 @@ fn check(test: &str, transport: Transport, expected: [usize; 2], scenario: impl 
         scenario(&world, &server);
         world.lines("charges")
     };
-    let [direct, guarded] = both_ways(charges);
-    assert_eq!(direct, expected[0], "the control does not show what it is about");
-    assert_eq!(guarded, expected[1]);
+    let shows = (0..TRIES).any(|_| {
+        let [direct, guarded] = both_ways(charges);
+        assert_eq!(guarded, expected[1]);
+        direct == expected[0]
+    });
+    assert!(shows, "the control does not show what it is about");
 }
 
 /// openai-agents retries below the model: without oncely its caller sees a timeout, and the customer three charges.
@@ -109,13 +116,16 @@ fn the_python_client_leaves_one_charge_in_both_eras_and_over_every_pair_of_trans
     };
     for era in ["legacy", "2026-07-28"] {
         for transport in [Transport::Stdio, Transport::Http] {
-            thread::scope(|scope| {
-                let control = scope.spawn(move || charges(Way::Direct, transport, era));
-                let listening = scope.spawn(move || charges(Way::Listening, transport, era));
-                let stdio = scope.spawn(move || charges(Way::Stdio, transport, era));
-                let counts = [control, listening, stdio].map(|run| run.join().unwrap());
-                assert_eq!(counts, [2, 1, 1], "{era}, the server over {transport:?}");
+            let shows = (0..TRIES).any(|_| {
+                let ways = [Way::Direct, Way::Listening, Way::Stdio];
+                let [control, listening, stdio] = thread::scope(|scope| {
+                    ways.map(|way| scope.spawn(move || charges(way, transport, era)))
+                        .map(|run| run.join().unwrap())
+                });
+                assert_eq!([listening, stdio], [1, 1], "{era}, the server over {transport:?}");
+                control == 2
             });
+            assert!(shows, "{era}, {transport:?}: the control does not show what it is about");
         }
     }
 }

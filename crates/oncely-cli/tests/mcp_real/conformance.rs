@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::software::{installed, script};
+use crate::software::{Software, installed, script};
 use crate::world::{Server, World, both_ways};
 
 /// What the suite notes of the traffic between its checks.
@@ -83,10 +83,33 @@ fn checks(world: &World, url: &str, version: &str) -> Checks {
 
 /// The suite without oncely and with it. Many checks end well if there is no server at all, so the first run must have
 /// as many good ends as are known. `differing` lists the only checks that may end differently.
+///
+/// The suite gives up on an answer after a while of its own, which a busy machine may take: what differs has to differ again.
 fn compare(sdk: Sdk, version: &str, tools: &str, passed_min: usize, differing: &[&str]) {
     let Some(software) = installed(&format!("conformance {sdk:?} {version}, {tools}")) else { return };
+    let look = || differences(&software, sdk, version, tools, passed_min);
+    let mut found = look();
+    found.retain(|name, _| !differing.contains(&name.as_str()));
+    for _ in 0..2 {
+        if found.is_empty() {
+            return;
+        }
+        let again = look();
+        found.retain(|name, _| again.contains_key(name));
+    }
+    assert!(found.is_empty(), "without oncely and with it: {found:#?}");
+}
+
+/// The checks that end differently, and how. It is one of them if the control has too few good ends.
+fn differences(
+    software: &Software,
+    sdk: Sdk,
+    version: &str,
+    tools: &str,
+    passed_min: usize,
+) -> BTreeMap<String, String> {
     let [direct, guarded] = both_ways(|way| {
-        let world = World::new(&software);
+        let world = World::new(software);
         let mut server = match sdk {
             Sdk::Python => vec![world.software.modern("python"), script("servers/conformance.py")],
             Sdk::Rust => vec![world.software.rust_server()],
@@ -97,13 +120,14 @@ fn compare(sdk: Sdk, version: &str, tools: &str, passed_min: usize, differing: &
         checks(&world, &url, version)
     });
     let passed = direct.values().flatten().filter(|status| *status == "SUCCESS").count();
-    assert!(passed >= passed_min, "only {passed} checks passed without oncely: {direct:#?}");
-    let mut names: Vec<&String> = direct.keys().chain(guarded.keys()).collect();
-    names.sort();
-    names.dedup();
-    names.retain(|name| direct.get(*name) != guarded.get(*name) && !differing.contains(&name.as_str()));
-    let shown: Vec<_> = names.iter().map(|name| (name, direct.get(*name), guarded.get(*name))).collect();
-    assert!(names.is_empty(), "without oncely and with it: {shown:#?}");
+    let differ = direct.keys().chain(guarded.keys()).filter(|name| direct.get(*name) != guarded.get(*name));
+    let mut found: BTreeMap<String, String> = differ
+        .map(|name| (name.clone(), format!("{:?} and {:?}", direct.get(name), guarded.get(name))))
+        .collect();
+    if passed < passed_min {
+        found.insert("the control".to_owned(), format!("only {passed} checks passed: {direct:#?}"));
+    }
+    found
 }
 
 #[test]

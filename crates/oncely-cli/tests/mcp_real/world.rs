@@ -1,7 +1,7 @@
 //! A folder of its own for each run of a scenario, and the processes that it starts, which end with it.
 
 use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::software::{Software, script};
 
 const ONCELY: &str = env!("CARGO_BIN_EXE_oncely");
-const START_MAX: Duration = Duration::from_secs(60);
+const START_MAX: Duration = Duration::from_secs(180);
 
 /// Whether oncely stands between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl World {
 
     /// Starts a server that is told its port, and waits until it accepts connections.
     pub(crate) fn serve_on_port(&self, line: &[String]) -> u16 {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = oncely_testkit::servers::free_port().unwrap();
         let mut command = self.start(line, &[("PORT", &port.to_string())]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         self.children.lock().unwrap().push(child);

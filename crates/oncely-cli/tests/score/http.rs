@@ -2,7 +2,7 @@
 
 mod shop;
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
 use shop::{Dialect, Fault, open};
 
@@ -125,10 +125,8 @@ fn an_endpoint_that_cannot_be_used_gives_no_score() {
     let place = Place::new();
     place.write("order.http", ORDER);
     // A port on which nobody listens, and one on which nobody answers.
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
+    let gone = SocketAddr::from(([127, 0, 0, 1], oncely_testkit::servers::free_port().unwrap()));
     let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
-    let gone = nobody.local_addr().unwrap();
-    drop(nobody);
     for address in [gone, deaf.local_addr().unwrap()] {
         let url = format!("http://{address}");
         let arguments =

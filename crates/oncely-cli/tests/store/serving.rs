@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use oncely_testkit::servers::{Postgres, Redis};
+use oncely_testkit::servers::{Postgres, Redis, free_port};
 
 /// Counts requests by their key, and holds those back whose key begins with `slow` until it is told.
 #[derive(Default)]
@@ -99,7 +99,7 @@ struct Gateway {
 
 impl Gateway {
     fn start(store: &str, upstream: &str) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let free = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
         let mut child = Command::new(env!("CARGO_BIN_EXE_oncely"))
             .args([
                 "serve",

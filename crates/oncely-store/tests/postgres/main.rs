@@ -78,7 +78,7 @@ pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    if tokio::time::timeout(Duration::from_secs(60), asked).await.is_err() {
-        panic!("not within 60 s: {what}");
+    if tokio::time::timeout(Duration::from_secs(180), asked).await.is_err() {
+        panic!("not within 180 s: {what}");
     }
 }

@@ -62,7 +62,7 @@ async fn slots_that_move_are_followed(cluster: &RedisCluster) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_replicas_confirmed_outlives_a_primary() {
     let cluster = RedisCluster::start(3, 3).unwrap();
-    let store = open(&format!("{}?wait=1&wait_timeout=5s&prefix={}", address_of(&cluster), fresh())).await;
+    let store = open(&format!("{}?wait=1&wait_timeout=60s&prefix={}", address_of(&cluster), fresh())).await;
     let mut won = Vec::new();
     for i in 0..60 {
         let key = format!("before-{i}");

@@ -23,7 +23,7 @@ mod single {
     use oncely_testkit::servers::Redis;
 
     oncely_testkit::conformance_suite!(|| async {
-        ledger(format!("{}?prefix={}", Redis::shared().unwrap().url(), fresh())).await
+        ledger(format!("{}?timeout=60s&prefix={}", Redis::shared().unwrap().url(), fresh())).await
     });
 }
 
@@ -34,7 +34,7 @@ mod sharded {
     use oncely_testkit::servers::Redis;
 
     oncely_testkit::conformance_suite!(|| async {
-        ledger(format!("{}?shards=64&prefix={}", Redis::shared().unwrap().url(), fresh())).await
+        ledger(format!("{}?shards=64&timeout=60s&prefix={}", Redis::shared().unwrap().url(), fresh())).await
     });
 }
 
@@ -49,6 +49,11 @@ mod cluster {
     static CLUSTER: LazyLock<RedisCluster> = LazyLock::new(|| RedisCluster::start(3, 3).unwrap());
 
     oncely_testkit::conformance_suite!(|| async {
-        ledger(format!("{}?wait=1&prefix={}", crate::address_of(&CLUSTER), fresh())).await
+        ledger(format!(
+            "{}?wait=1&wait_timeout=60s&timeout=60s&prefix={}",
+            crate::address_of(&CLUSTER),
+            fresh()
+        ))
+        .await
     });
 }

@@ -48,15 +48,18 @@ async fn a_server_that_is_back_and_unfit_is_told_as_refused_with_the_reason() {
 /// Servers and balancers close what is idle. Nobody is to be woken for that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_closes_idle_connections_is_not_told_as_lost() {
-    let server = Redis::builder().setting("timeout", "1").start().unwrap();
+    let server = Redis::start().unwrap();
     let store = open(&server.url()).await;
     finish(&store, "k").await;
+    server.cli(&["CONFIG", "SET", "timeout", "1"]).unwrap();
     until("the connection is closed", async || {
         let health = store.health();
         assert_eq!(health.link.as_str(), "connected", "{health:?}");
         health.connected == 0
     })
     .await;
+    // Not while the next call is under way, too.
+    server.cli(&["CONFIG", "SET", "timeout", "0"]).unwrap();
     finish(&store, "again").await;
     assert_eq!(store.health().link.as_str(), "connected");
 }
@@ -64,7 +67,7 @@ async fn a_server_that_closes_idle_connections_is_not_told_as_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_was_replaced_is_not_missed() {
     let cluster = RedisCluster::start(3, 3).unwrap();
-    let store = open(&format!("{}?wait=1&wait_timeout=5s&prefix={}", address_of(&cluster), fresh())).await;
+    let store = open(&format!("{}?wait=1&wait_timeout=60s&prefix={}", address_of(&cluster), fresh())).await;
     for n in 0..30 {
         finish(&store, &format!("k{n}")).await;
     }
@@ -133,8 +136,8 @@ async fn a_claim_that_waits_for_replicas_holds_up_no_duplicate() {
 async fn an_end_that_was_told_and_then_lost_leaves_a_key_that_is_not_free() {
     let primary = Redis::start().unwrap();
     let replica = primary.replica().unwrap();
+    let begun = begin(&open(&format!("{}?wait=1&wait_timeout=60s", primary.url())).await, "k").await;
     let writer = open(&format!("{}?wait=1&wait_timeout=2s", primary.url())).await;
-    let begun = begin(&writer, "k").await;
     // Cut off, with what it has in its memory: what it confirms need not be on its disk.
     replica.cli(&["REPLICAOF", "NO", "ONE"]).unwrap();
     let change = oncely_core::Change::Put(Box::new(draft("k", succeeded("r"), LONG)));

@@ -1,10 +1,17 @@
 //! Servers, replicas, connections and memory that are gone: what is told, and what is there afterwards.
 
-use oncely_core::{Created, StoreErrorKind, Wrote};
+use std::sync::Arc;
+
+use oncely_core::{Created, Store, StoreErrorKind, Wrote};
 use oncely_testkit::servers::{Redis, Tap};
 
 use crate::common::{LONG, begin, complete, draft, finish, id, running};
 use crate::{fresh, open, refused, until};
+
+/// A handle for what replicas have to confirm, however busy the machine is.
+async fn patient(primary: &Redis) -> Arc<dyn Store> {
+    open(&format!("{}?wait_timeout=60s", primary.url())).await
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_not_there_has_written_nothing() {
@@ -12,6 +19,8 @@ async fn a_server_that_is_not_there_has_written_nothing() {
     let store = open(&server.url()).await;
     finish(&store, "before").await;
     server.kill().unwrap();
+    // What is sent before it is known may have been written, for all that can be known.
+    until("the loss is noticed", async || store.health().link.down_for().is_some()).await;
     let error = store.create(id("during"), draft("during", running(), LONG), vec![]).await.unwrap_err();
     assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unavailable, Wrote::No), "{error}");
     let error = store.load(id("before")).await.unwrap_err();
@@ -48,12 +57,12 @@ async fn an_answer_that_is_lost_may_have_been_written_and_is_found_by_its_token(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_does_not_answer_is_given_up_in_time() {
     let server = Redis::start().unwrap();
-    let store = open(&format!("{}?timeout=300ms&connections=1", server.url())).await;
+    let store = open(&format!("{}?timeout=2s&connections=1", server.url())).await;
     finish(&store, "before").await;
     server.pause();
     let error = store.create(id("slow"), draft("slow", running(), LONG), vec![]).await.unwrap_err();
     assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unavailable, Wrote::Maybe), "{error}");
-    assert!(error.message.contains("no answer within 300 ms"), "{error}");
+    assert!(error.message.contains("no answer within 2000 ms"), "{error}");
     server.resume();
     until("the ledger heals", async || store.load(id("before")).await.is_ok()).await;
 }
@@ -63,8 +72,8 @@ async fn a_claim_that_no_replica_confirms_is_not_won() {
     let primary = Redis::start().unwrap();
     let replica = primary.replica().unwrap();
     // One replica is waited for without being asked, since there is one.
+    finish(&patient(&primary).await, "confirmed").await;
     let store = open(&format!("{}?wait_timeout=2s", primary.url())).await;
-    finish(&store, "confirmed").await;
     replica.kill().unwrap();
     let error = store.create(id("alone"), draft("alone", running(), LONG), vec![]).await.unwrap_err();
     assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unavailable, Wrote::Maybe), "{error}");
@@ -129,7 +138,7 @@ async fn a_server_killed_under_load_has_kept_all_that_it_acknowledged() {
             })
         })
         .collect();
-    until("some are written", async || store.census().await.is_ok_and(|c| c[0].1 > 500)).await;
+    until("some are written", async || store.census().await.is_ok_and(|c| c[0].1 > 600)).await;
     server.kill().unwrap();
     let mut won = Vec::new();
     for writer in writers {
@@ -201,7 +210,7 @@ async fn what_was_handed_in_is_sent_before_the_ledger_is_closed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn too_much_that_waits_is_refused_without_a_write() {
     let server = Redis::start().unwrap();
-    let store = open(&format!("{}?queue=2000&connections=1&timeout=20s", server.url())).await;
+    let store = open(&format!("{}?queue=2000&connections=1&timeout=120s", server.url())).await;
     server.pause();
     let waiting: Vec<_> = (0..6_000)
         .map(|i| {
@@ -256,8 +265,8 @@ async fn a_replica_that_came_later_is_waited_for_once_it_was_seen() {
 async fn an_end_that_no_replica_confirmed_is_not_acknowledged_by_a_look_at_it() {
     let primary = Redis::start().unwrap();
     let replica = primary.replica().unwrap();
+    let begun = begin(&patient(&primary).await, "k").await;
     let store = open(&format!("{}?wait=1&wait_timeout=2s", primary.url())).await;
-    let begun = begin(&store, "k").await;
     replica.kill().unwrap();
     let change = oncely_core::Change::Put(Box::new(draft("k", crate::common::succeeded("r"), LONG)));
     let error = store.replace(id("k"), begun.record.version, change, vec![]).await.unwrap_err();

@@ -47,7 +47,7 @@ fn address_of(cluster: &RedisCluster) -> String {
 
 /// Tries until something is so. The test's own limit ends what never is.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let patience = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(180);
     while !is_so().await {
         assert!(std::time::Instant::now() < patience, "never came about: {what}");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
