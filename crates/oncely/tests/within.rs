@@ -218,6 +218,11 @@ async fn a_transaction_that_would_not_keep_its_promise_is_refused() {
     let mut hasty = Connection::open(&shop.path).unwrap();
     hasty.execute_batch("PRAGMA synchronous = NORMAL").unwrap();
     assert_eq!(refused(&mut hasty), Some(StoreErrorKind::Unsuitable));
+    // What macOS needs beside is no matter of taste, and is set.
+    let mut plain = Connection::open(&shop.path).unwrap();
+    drop(shop.ledger.transaction(&mut plain).unwrap());
+    let fully: i64 = plain.query_row("PRAGMA fullfsync", [], |row| row.get(0)).unwrap();
+    assert_eq!(fully, 1);
     // Ended behind our back: nothing more is written, one statement at a time.
     let mut connection = Connection::open(&shop.path).unwrap();
     let mut tx = shop.ledger.transaction(&mut connection).unwrap();

@@ -19,7 +19,7 @@ use rusqlite::Connection;
 use super::barrier::{break_tail, roll_back};
 use super::batch::{Answer, Batch, Request};
 use super::commit::BatchEnd;
-use super::connect::newest;
+use super::connect::{SYNC_TO_DISK, newest};
 use super::errors::Trouble;
 use super::rows::{self, Tools};
 use super::turnstile::{Turn, Turnstile};
@@ -72,7 +72,7 @@ impl SqliteStore {
         let turn = Turnstile::new(turn, lock, shared.board.clone()).into_turn(TURN_WITHIN).map_err(fail)?;
         shared.files.still_the_same().inspect_err(|_| shared.distrust_cache())?;
         connection
-            .execute_batch("BEGIN IMMEDIATE")
+            .execute_batch(&format!("{SYNC_TO_DISK}; BEGIN IMMEDIATE"))
             .map_err(|e| Trouble::from(e).at(shared.files.path(), Wrote::No))?;
         Ok(SqliteTransaction {
             shared,
