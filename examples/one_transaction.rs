@@ -6,25 +6,97 @@
 //! cargo run -p oncely --example one_transaction -- sqlx:postgres://postgres@127.0.0.1/shop
 //! ```
 //!
-//! The program starts itself again as a child, which kills itself (`kill -9`) at the named point; then again without, as a
-//! retry would. However often that is done, there is one order.
+//! What a program of your own needs is one of the first three functions, without `die_if`. The rest is the demonstration: the
+//! program starts itself again as a child, which kills itself (`kill -9`) at the named point; then again without, as a retry
+//! would. However often that is done, there is one order.
 
-#![allow(
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "an example says what it does"
-)]
+#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "an example says what it does")]
 
 use std::process::Command;
 
 use oncely::within::{self, Begun};
-use oncely::{Answer, Oncely, outcome};
+use oncely::{Answer, Call, Key, ToolName, outcome};
 use oncely_store::{PostgresWithin, SqliteOptions, SqliteStore, SqlxWithin};
 use serde_json::json;
 use sqlx_core::connection::Connection;
+use sqlx_core::query::query;
+use sqlx_postgres::{PgConnection, Postgres};
 
 type Failed = Box<dyn std::error::Error>;
+
+/// The call: which order, under which key.
+fn call(key: &str) -> Result<Call, Failed> {
+    let payload = serde_json::to_vec(&json!({ "key": key }))?;
+    Ok(Call { key: Some(Key::explicit(key)?), ..Call::new(ToolName::parse("create_order")?, payload) })
+}
+
+/// With rusqlite: the ledger lends its turn at writing, and stands for the connection meanwhile.
+async fn in_sqlite(address: &str, key: &str, point: &str) -> Result<(), Failed> {
+    let path = address.strip_prefix("sqlite:").unwrap_or(address);
+    let ledger = SqliteStore::open(SqliteOptions::new(path))?;
+    let mut connection = rusqlite::Connection::open(path)?;
+    die_if(point, "before");
+    let mut tx = ledger.transaction(&mut connection)?;
+    match within::begin(&mut tx, &call(key)?).await? {
+        Begun::Run(pending) => {
+            die_if(point, "after begin");
+            tx.execute("INSERT INTO orders (key) VALUES (?1)", [key])?;
+            die_if(point, "after the order");
+            pending.complete(&mut tx, outcome::created(&json!({ "order": key }))).await?;
+            die_if(point, "after complete");
+            tx.commit()?;
+            die_if(point, "after commit");
+            Ok(())
+        }
+        Begun::Answered(Answer::Replayed(_)) => Ok(()),
+        Begun::Answered(answer) => Err(format!("{answer:?}").into()),
+    }
+}
+
+/// With tokio-postgres: the ledger writes through your transaction.
+async fn in_postgres(address: &str, key: &str, point: &str) -> Result<(), Failed> {
+    let mut client = connect(address).await?;
+    die_if(point, "before");
+    let transaction = client.transaction().await?;
+    let mut ledger = PostgresWithin::new(&transaction, "oncely");
+    match within::begin(&mut ledger, &call(key)?).await? {
+        Begun::Run(pending) => {
+            die_if(point, "after begin");
+            transaction.execute("INSERT INTO orders (key) VALUES ($1)", &[&key]).await?;
+            die_if(point, "after the order");
+            pending.complete(&mut ledger, outcome::created(&json!({ "order": key }))).await?;
+            die_if(point, "after complete");
+            transaction.commit().await?;
+            die_if(point, "after commit");
+            Ok(())
+        }
+        Begun::Answered(Answer::Replayed(_)) => Ok(()),
+        Begun::Answered(answer) => Err(format!("{answer:?}").into()),
+    }
+}
+
+/// With sqlx: the same, and your own statements run on the connection that the ledger lends back.
+async fn in_sqlx(address: &str, key: &str, point: &str) -> Result<(), Failed> {
+    let mut connection = PgConnection::connect(address).await?;
+    die_if(point, "before");
+    let mut transaction = connection.begin().await?;
+    let mut ledger = SqlxWithin::new(&mut transaction, "oncely");
+    match within::begin(&mut ledger, &call(key)?).await? {
+        Begun::Run(pending) => {
+            die_if(point, "after begin");
+            let insert = query::<Postgres>("INSERT INTO orders (key) VALUES ($1)").bind(key);
+            insert.execute(ledger.connection()).await?;
+            die_if(point, "after the order");
+            pending.complete(&mut ledger, outcome::created(&json!({ "order": key }))).await?;
+            die_if(point, "after complete");
+            transaction.commit().await?;
+            die_if(point, "after commit");
+            Ok(())
+        }
+        Begun::Answered(Answer::Replayed(_)) => Ok(()),
+        Begun::Answered(answer) => Err(format!("{answer:?}").into()),
+    }
+}
 
 /// Where the child can be killed, in the order of the program.
 const POINTS: [&str; 5] = ["before", "after begin", "after the order", "after complete", "after commit"];
@@ -62,83 +134,6 @@ async fn parent(address: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The call: which order, under which key.
-fn call(key: &str) -> Result<oncely::Call, Failed> {
-    let oncely = Oncely::new(std::sync::Arc::new(oncely_store::MemoryStore::new()));
-    Ok(oncely.tool("create_order").key(key).payload(&json!({ "key": key })).into_call()?)
-}
-
-async fn in_sqlite(address: &str, key: &str, point: &str) -> Result<(), Failed> {
-    let path = address.strip_prefix("sqlite:").unwrap_or(address);
-    let ledger = SqliteStore::open(SqliteOptions::new(path))?;
-    let mut connection = rusqlite::Connection::open(path)?;
-    die_if(point, "before");
-    let mut tx = ledger.transaction(&mut connection)?;
-    match within::begin(&mut tx, &call(key)?).await? {
-        Begun::Run(pending) => {
-            die_if(point, "after begin");
-            tx.execute("INSERT INTO orders (key) VALUES (?1)", [key])?;
-            die_if(point, "after the order");
-            pending.complete(&mut tx, outcome::created(&json!({ "order": key }))).await?;
-            die_if(point, "after complete");
-            tx.commit()?;
-            die_if(point, "after commit");
-            Ok(())
-        }
-        Begun::Answered(Answer::Replayed(_)) => Ok(()),
-        Begun::Answered(answer) => Err(format!("{answer:?}").into()),
-    }
-}
-
-async fn in_postgres(address: &str, key: &str, point: &str) -> Result<(), Failed> {
-    let mut client = connect(address).await?;
-    die_if(point, "before");
-    let transaction = client.transaction().await?;
-    let mut ledger = PostgresWithin::new(&transaction, "oncely");
-    match within::begin(&mut ledger, &call(key)?).await? {
-        Begun::Run(pending) => {
-            die_if(point, "after begin");
-            transaction.execute("INSERT INTO orders (key) VALUES ($1)", &[&key]).await?;
-            die_if(point, "after the order");
-            pending.complete(&mut ledger, outcome::created(&json!({ "order": key }))).await?;
-            die_if(point, "after complete");
-            transaction.commit().await?;
-            die_if(point, "after commit");
-            Ok(())
-        }
-        Begun::Answered(Answer::Replayed(_)) => Ok(()),
-        Begun::Answered(answer) => Err(format!("{answer:?}").into()),
-    }
-}
-
-async fn in_sqlx(address: &str, key: &str, point: &str) -> Result<(), Failed> {
-    let mut connection = sqlx_postgres::PgConnection::connect(address).await?;
-    die_if(point, "before");
-    let mut transaction = connection.begin().await?;
-    let mut ledger = SqlxWithin::new(&mut transaction, "oncely");
-    match within::begin(&mut ledger, &call(key)?).await? {
-        Begun::Run(pending) => {
-            die_if(point, "after begin");
-            let insert =
-                sqlx_core::query::query::<sqlx_postgres::Postgres>("INSERT INTO orders (key) VALUES ($1)");
-            insert.bind(key).execute(ledger.connection()).await?;
-            die_if(point, "after the order");
-            pending.complete(&mut ledger, outcome::created(&json!({ "order": key }))).await?;
-            die_if(point, "after complete");
-            transaction.commit().await?;
-            die_if(point, "after commit");
-            Ok(())
-        }
-        Begun::Answered(Answer::Replayed(_)) => Ok(()),
-        Begun::Answered(answer) => Err(format!("{answer:?}").into()),
-    }
-}
-
-/// The ledger's address, whichever driver is used.
-fn server(address: &str) -> &str {
-    address.strip_prefix("sqlx:").unwrap_or(address)
-}
-
 /// No destructor runs, nothing is flushed: as if the machine had done it.
 fn die_if(point: &str, here: &str) {
     if point == here {
@@ -146,6 +141,11 @@ fn die_if(point: &str, here: &str) {
         let _ = Command::new("kill").args(["-9", &me]).status();
         std::process::abort();
     }
+}
+
+/// The ledger's address, whichever driver is used.
+fn server(address: &str) -> &str {
+    address.strip_prefix("sqlx:").unwrap_or(address)
 }
 
 async fn connect(address: &str) -> Result<tokio_postgres::Client, Failed> {
