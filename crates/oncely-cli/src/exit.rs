@@ -4,21 +4,8 @@ use std::process::ExitCode;
 
 use oncely_core::{StoreError, StoreErrorKind};
 use oncely_doors::envelope::Envelope;
-
-/// Bad arguments, a bad name, a bad payload or a bad policy file; nothing ran.
-pub const USAGE: u8 = 2;
-/// A precondition does not hold; nothing ran.
-pub const PRECONDITION: u8 = 4;
-/// The key was used for another payload; nothing ran.
-pub const CONFLICT: u8 = 6;
-/// The ledger cannot be used; nothing ran.
-pub const STORE_UNAVAILABLE: u8 = 12;
-/// An attempt is under way elsewhere; nothing ran here.
-pub const IN_PROGRESS: u8 = 15;
-/// The outcome of an earlier attempt is unknown; nothing ran.
-pub const UNKNOWN: u8 = 16;
-/// Something is wrong with oncely itself.
-const INTERNAL: u8 = 70;
+use oncely_doors::exit::INTERNAL;
+pub use oncely_doors::exit::{CONFLICT, IN_PROGRESS, PRECONDITION, STORE_UNAVAILABLE, UNKNOWN, USAGE};
 
 /// Why a command ends without doing what it was asked.
 #[derive(Debug)]
