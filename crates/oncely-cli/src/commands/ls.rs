@@ -133,14 +133,14 @@ impl Listing {
     fn add(&mut self, view: &RecordView, state: StateName) -> Result<Reader, Failure> {
         let Some(rows) = &mut self.rows else { return output::stream_json(view) };
         rows.add_row([
-            output::cell(Tone::Plain, view.short_id()),
-            output::cell(output::tone_of(state), view.state),
-            output::cell(Tone::Plain, &view.name.tool),
-            output::cell(Tone::Plain, &view.name.key_short()),
-            output::cell(Tone::Dim, view.name.scope.as_deref().unwrap_or("-")),
-            output::cell(Tone::Plain, &view.attempts.to_string()),
+            output::cell(Tone::Plain, view.seen.short_id()),
+            output::cell(output::tone_of(state), view.seen.state),
+            output::cell(Tone::Plain, &view.seen.name.tool),
+            output::cell(Tone::Plain, &view.seen.name.key_short()),
+            output::cell(Tone::Dim, view.seen.name.scope.as_deref().unwrap_or("-")),
+            output::cell(Tone::Plain, &view.seen.attempts.to_string()),
             output::cell(Tone::Dim, &output::age(view.age_ms)),
-            output::cell(Tone::Plain, &view.effect_or_why()),
+            output::cell(Tone::Plain, &view.seen.effect_or_why()),
         ]);
         Ok(Reader::There)
     }

@@ -150,8 +150,8 @@ pub(crate) fn ask_about(
     for stored in records {
         let view = RecordView::of(store, stored, &Clock::reading(stored.now));
         output::say(&view::headline(&view));
-        output::say(&format!("  {} ago, attempt {}", output::age(view.age_ms), view.attempts));
-        output::say(&format!("  {}", output::clean(&view.effect_or_why())));
+        output::say(&format!("  {} ago, attempt {}", output::age(view.age_ms), view.seen.attempts));
+        output::say(&format!("  {}", output::clean(&view.seen.effect_or_why())));
     }
     if output::ask(question) {
         return Ok(());

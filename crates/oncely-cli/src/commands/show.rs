@@ -143,7 +143,7 @@ impl Detail {
     }
 
     fn print_record(&self, stored: &Stored, clock: &Clock) {
-        let record = &self.record;
+        let record = &self.record.seen;
         let state: StateName = record.state.parse().unwrap_or(StateName::InDoubt);
         let when = |at| format!("{} ({} ago)", clock.local(at), clock.ago(at));
         let mut lines = vec![

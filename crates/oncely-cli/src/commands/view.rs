@@ -1,52 +1,21 @@
-//! Records and events as they are shown: one shape for every command that prints them.
+//! Records and events as the commands show them: one shape for all of them.
 
-use oncely_core::{
-    EventKind, IntentName, KeyOrigin, LoggedEvent, Record, Settled, State, StateName, Store, Stored,
-};
-use oncely_doors::command::{Captured, base64};
+use oncely_core::{EventKind, LoggedEvent, Store, Stored};
+use oncely_doors::command::Captured;
 pub(crate) use oncely_doors::tell::state_now;
+use oncely_doors::view::content;
+pub(crate) use oncely_doors::view::{NameView, origin};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::output::{Clock, Tone, clean, clean_block, paint, size};
 
-/// A record for programs.
+/// A record with its times.
 #[derive(Debug, Serialize)]
 pub(crate) struct RecordView {
-    /// The intent's id.
-    pub(crate) id: String,
-    /// As the next call would find it.
-    pub(crate) state: &'static str,
-    /// As the ledger has it, where that differs: running by an owner that is gone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) recorded_state: Option<&'static str>,
-    /// Whose, in full.
+    /// All but those.
     #[serde(flatten)]
-    pub(crate) name: NameView,
-    /// Digest of the payload.
-    pub(crate) fingerprint: String,
-    /// Counts from 1: how often the same name has meant a new intent.
-    pub(crate) generation: u32,
-    /// Attempts begun so far.
-    pub(crate) attempts: u32,
-    /// Attempts of this generation that certainly did not happen.
-    pub(crate) rejections: u32,
-    /// What changed, once it has succeeded.
-    pub(crate) effect: Option<&'static str>,
-    /// Who says so, once it has ended: attempt, probe or a person.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) settled_by: Option<String>,
-    /// Why it was rejected.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<ErrorView>,
-    /// What is known of an attempt in doubt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) doubt: Option<DoubtView>,
-    /// Who runs it, or ran it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) owner: Option<OwnerView>,
-    /// Bytes of the stored result; `null` where none is kept.
-    pub(crate) result_bytes: Option<usize>,
+    pub(crate) seen: oncely_doors::view::RecordView,
     /// When this generation was first seen.
     pub(crate) created_at: String,
     /// When the state was last written.
@@ -55,57 +24,15 @@ pub(crate) struct RecordView {
     pub(crate) age_ms: u64,
 }
 
-/// The full name of an intent.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct NameView {
-    /// The operation.
-    pub(crate) tool: String,
-    /// The intent's own name.
-    pub(crate) key: String,
-    /// `explicit` or `derived`.
-    pub(crate) key_origin: &'static str,
-    /// What the key is unique within.
-    pub(crate) scope: Option<String>,
-    /// The tenant.
-    pub(crate) namespace: String,
-}
-
-/// Why an attempt was rejected.
-#[derive(Debug, Serialize)]
-pub(crate) struct ErrorView {
-    /// UPPER_SNAKE.
-    pub(crate) code: String,
-    /// In a sentence.
-    pub(crate) message: String,
-}
-
-/// What is known of an attempt in doubt.
-#[derive(Debug, Serialize)]
-pub(crate) struct DoubtView {
-    /// What left it in doubt.
-    pub(crate) cause: &'static str,
-    /// In a sentence.
-    pub(crate) message: String,
-}
-
-/// The owner of an attempt.
-#[derive(Debug, Serialize)]
-pub(crate) struct OwnerView {
-    /// The host.
-    pub(crate) host: String,
-    /// The process number.
-    pub(crate) pid: u32,
-    /// Whether it lives, while it runs the attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) alive: Option<bool>,
-}
-
-impl OwnerView {
-    /// For people. No process has the number 0: then a lease is all that is known.
-    pub(crate) fn line(&self) -> String {
-        match self.pid {
-            0 => format!("{}, by lease", self.host),
-            pid => format!("process {pid} on {}", self.host),
+impl RecordView {
+    /// From a record as it was read.
+    pub(crate) fn of(store: &dyn Store, stored: &Stored, clock: &Clock) -> Self {
+        let record = &*stored.record;
+        Self {
+            seen: oncely_doors::view::RecordView::of(store, stored, "the process that"),
+            created_at: clock.rfc3339(record.created_at),
+            changed_at: clock.rfc3339(record.changed_at),
+            age_ms: clock.age_ms(record.changed_at),
         }
     }
 }
@@ -135,121 +62,6 @@ pub(crate) struct EventView {
     /// Whose, while the record is there.
     #[serde(flatten)]
     pub(crate) name: Option<NameView>,
-}
-
-impl NameView {
-    /// From an intent's name.
-    pub(crate) fn of(name: &IntentName) -> Self {
-        Self {
-            tool: name.tool.as_str().to_owned(),
-            key: name.key.as_str().to_owned(),
-            key_origin: origin(name.key.origin()),
-            scope: name.scope.is_named().then(|| name.scope.as_str().to_owned()),
-            namespace: name.namespace.as_str().to_owned(),
-        }
-    }
-
-    /// The key on a line: a derived one is a long digest that nobody types.
-    pub(crate) fn key_short(&self) -> String {
-        match self.key_origin {
-            "derived" => self.key.chars().take("derived ".len() + 12).collect(),
-            _ => self.key.clone(),
-        }
-    }
-}
-
-/// The word for where a key came from.
-pub(crate) fn origin(origin: KeyOrigin) -> &'static str {
-    match origin {
-        KeyOrigin::Explicit => "explicit",
-        KeyOrigin::Derived => "derived",
-    }
-}
-
-impl RecordView {
-    /// From a record as it was read.
-    pub(crate) fn of(store: &dyn Store, stored: &Stored, clock: &Clock) -> Self {
-        let record = &*stored.record;
-        let body = &record.body;
-        let (recorded, now) = (body.state.name(), state_now(store, stored));
-        let mut view = Self {
-            id: record.intent.to_string(),
-            state: now.as_str(),
-            recorded_state: (recorded != now).then_some(recorded.as_str()),
-            name: NameView::of(&body.name),
-            fingerprint: body.fingerprint.canonical.to_string(),
-            generation: body.generation,
-            attempts: body.attempts,
-            rejections: body.rejections,
-            effect: None,
-            settled_by: None,
-            error: None,
-            doubt: None,
-            owner: None,
-            result_bytes: None,
-            created_at: clock.rfc3339(record.created_at),
-            changed_at: clock.rfc3339(record.changed_at),
-            age_ms: clock.age_ms(record.changed_at),
-        };
-        view.describe(record, now);
-        view
-    }
-
-    fn describe(&mut self, record: &Record, now: StateName) {
-        match &record.body.state {
-            State::Running { owner, .. } => {
-                let alive = now == StateName::Running;
-                self.owner =
-                    Some(OwnerView { host: owner.host.clone(), pid: owner.process.pid, alive: Some(alive) });
-                if !alive {
-                    let message = "the process that ran it is gone and left no word".to_owned();
-                    self.doubt = Some(DoubtView { cause: "owner_lost", message });
-                }
-            }
-            State::Succeeded { effect, result, settled } => {
-                self.effect = Some(effect.as_str());
-                self.result_bytes = result.as_ref().map(|result| result.len());
-                self.settled_by = Some(settled_by(settled));
-            }
-            State::Rejected { failure, settled } => {
-                self.error = Some(ErrorView { code: failure.code.clone(), message: failure.message.clone() });
-                self.settled_by = Some(settled_by(settled));
-            }
-            State::InDoubt { owner, doubt } => {
-                self.owner =
-                    Some(OwnerView { host: owner.host.clone(), pid: owner.process.pid, alive: None });
-                self.doubt = Some(DoubtView { cause: doubt.cause.as_str(), message: doubt.message.clone() });
-            }
-        }
-    }
-
-    /// What there is to say beside the state, on one line.
-    pub(crate) fn effect_or_why(&self) -> String {
-        if let Some(error) = &self.error {
-            return format!("{}: {}", error.code, error.message);
-        }
-        if let Some(doubt) = &self.doubt {
-            return format!("{}: {}", doubt.cause, doubt.message);
-        }
-        match (&self.owner, self.effect) {
-            (_, Some(effect)) => effect.to_owned(),
-            (Some(owner), None) => owner.line(),
-            (None, None) => String::new(),
-        }
-    }
-
-    /// The first characters of the id.
-    pub(crate) fn short_id(&self) -> &str {
-        self.id.get(..oncely_core::IntentId::SHORT_CHARS).unwrap_or(&self.id)
-    }
-}
-
-fn settled_by(settled: &Settled) -> String {
-    match settled {
-        Settled::Attempt => "attempt".to_owned(),
-        Settled::Probe => "probe".to_owned(),
-        Settled::Person(who) => who.clone(),
-    }
 }
 
 impl EventView {
@@ -308,17 +120,9 @@ fn tone_of_event(kind: EventKind) -> Tone {
     }
 }
 
-/// Stored bytes for programs: what a command wrote, JSON, text, or base64.
+/// Stored bytes for programs.
 pub(crate) fn bytes_json(bytes: &[u8]) -> Value {
-    let mut view =
-        match (Captured::decode(bytes), serde_json::from_slice::<Value>(bytes), std::str::from_utf8(bytes)) {
-            (Some(captured), ..) => captured.to_json(),
-            (None, Ok(json), _) => serde_json::json!({ "json": json }),
-            (None, Err(_), Ok(text)) => serde_json::json!({ "text": text }),
-            (None, Err(_), Err(_)) => serde_json::json!({ "base64": base64(bytes) }),
-        };
-    view["bytes"] = bytes.len().into();
-    view
+    content(bytes, |command| command)
 }
 
 /// Stored bytes for people, line by line; never anything that a terminal would obey.
@@ -352,6 +156,7 @@ fn text_lines(bytes: &[u8]) -> Vec<String> {
 
 /// One line that says which record this is.
 pub(crate) fn headline(view: &RecordView) -> String {
+    let view = &view.seen;
     let scope = view.name.scope.as_ref().map(|scope| format!(" in scope {scope}")).unwrap_or_default();
     clean(&format!("{} {} {}{scope}: {}", view.short_id(), view.name.tool, view.name.key_short(), view.state))
 }

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::AdminState;
 use super::problem::Problem;
 use super::routes::{Ask, json_of, whole};
-use super::view::{self, RecordView};
+use super::view;
 use crate::tell::state_now;
 
 /// Records in a page without being asked for a number.
@@ -53,7 +53,7 @@ pub(super) async fn list(mut ask: Ask) -> Result<Response<Body>, Problem> {
         changed_before: older_than.map(ago),
     };
     let (found, next) = page(&ask.state, filter, state, cursor, limit).await?;
-    let records: Vec<RecordView> = found.iter().map(|stored| RecordView::of(store, stored)).collect();
+    let records: Vec<_> = found.iter().map(|stored| view::record(store, stored)).collect();
     json_of(StatusCode::OK, &json!({ "records": records, "next": next.map(Cursor::text) }))
 }
 
@@ -129,7 +129,7 @@ pub(super) async fn one(ask: Ask) -> Result<Response<Body>, Problem> {
     let query = LogQuery { intent: Some(id), limit: EVENTS_SHOWN, newest: true, after: 0 };
     let log = store.log(query).await?;
     let events: Vec<_> = log.items.iter().map(|logged| view::event(logged, log.now)).collect();
-    let record = RecordView::of(store, &stored);
+    let record = view::record(store, &stored);
     json_of(
         StatusCode::OK,
         &json!({ "record": record, "kept": view::kept(&stored.record), "events": events }),
@@ -164,7 +164,7 @@ pub(super) async fn resolve(mut ask: Ask) -> Result<Response<Body>, Problem> {
     refuse_if_moved(&stored.record, body.version)?;
     let verdict = verdict(&state, &stored.record, body)?;
     let settled = state.oncely.resolve(&stored.record, &who.name, verdict).await?;
-    json_of(StatusCode::OK, &json!({ "record": RecordView::of(store, &settled) }))
+    json_of(StatusCode::OK, &json!({ "record": view::record(store, &settled) }))
 }
 
 fn verdict(state: &AdminState, record: &Record, body: ResolveBody) -> Result<Verdict, Problem> {
