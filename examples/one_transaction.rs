@@ -6,9 +6,9 @@
 //! cargo run -p oncely --example one_transaction -- sqlx:postgres://postgres@127.0.0.1/shop
 //! ```
 //!
-//! What a program of your own needs is one of the first three functions, without `die_if`. The rest is the demonstration: the
-//! program starts itself again as a child, which kills itself (`kill -9`) at the named point; then again without, as a retry
-//! would. However often that is done, there is one order.
+//! What a program of your own needs is `call` and one of the three functions after it, without `die_if`. The rest is the
+//! demonstration: the program starts itself again as a child, which kills itself (`kill -9`) at the named point; then again
+//! without, as a retry would. However often that is done, there is one order.
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "an example says what it does")]
 

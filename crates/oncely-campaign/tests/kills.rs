@@ -23,8 +23,13 @@ fn campaign_against(runner: impl Fn(&Programs, &std::path::Path) -> Runner, plan
 }
 
 /// Whether a wrong way is seen to be one. Where kills land is chance, so it may get away with it a few times.
-fn is_caught(way: &str) -> bool {
-    (PLAN.seed..PLAN.seed + 3).any(|seed| careless(way, seed).unwrap().double_effects > 0)
+fn is_caught(way: &str) -> Checked<bool> {
+    for seed in PLAN.seed..PLAN.seed + 3 {
+        if careless(way, seed)?.double_effects > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn careless(way: &str, seed: u64) -> Checked<Report> {
@@ -51,10 +56,10 @@ fn no_kill_makes_an_effect_happen_twice_or_be_forgotten() {
 
 #[test]
 fn a_result_that_is_recorded_after_the_effect_is_caught() {
-    assert!(is_caught("record-after"), "the harness is blind");
+    assert!(is_caught("record-after").unwrap(), "the harness is blind");
 }
 
 #[test]
 fn a_claim_that_is_run_again_when_its_owner_is_dead_is_caught() {
-    assert!(is_caught("rerun"), "the harness is blind");
+    assert!(is_caught("rerun").unwrap(), "the harness is blind");
 }

@@ -29,8 +29,12 @@ fn shell_blocks(markdown: &str) -> String {
 
 /// The ports that pages show may be taken here.
 fn on_free_ports(script: String) -> String {
-    ["9741", "9742"].iter().fold(script, |script, shown| {
-        script.replace(shown, &oncely_testkit::servers::free_port().unwrap().to_string())
+    let mark = |at: usize| format!("<port {at}>");
+    // In two steps: a free port may contain the digits of one that is shown.
+    let marked = ["9741", "9742"].iter().enumerate();
+    let marked = marked.fold(script, |script, (at, shown)| script.replace(shown, &mark(at)));
+    (0..2).fold(marked, |script, at| {
+        script.replace(&mark(at), &oncely_testkit::servers::free_port().unwrap().to_string())
     })
 }
 

@@ -14,5 +14,5 @@ pub const STORE_UNAVAILABLE: u8 = 12;
 pub const IN_PROGRESS: u8 = 15;
 /// The outcome is unknown: it may have happened.
 pub const UNKNOWN: u8 = 16;
-/// The program itself is broken; nothing was changed.
+/// Something is wrong with the program itself.
 pub const INTERNAL: u8 = 70;

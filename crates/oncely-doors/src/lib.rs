@@ -4,11 +4,12 @@
 //! - [`envelope`]: the answer as JSON, the same for every door. [`exit`]: exit codes, likewise.
 //! - [`tell`]: answers in words. [`command`]: any command line. [`mcp`]: any MCP server. [`gateway`]: HTTP.
 //! - [`admin`]: the admin API.
-//! - [`view`]: records as programs are shown them. [`stats`]: what was called, executed and prevented. [`telemetry`]: traces and metrics over OTLP.
+//! - [`view`]: records as programs are shown them.
+//! - [`stats`]: what was called, executed and prevented. [`telemetry`]: traces and metrics over OTLP.
 //! - [`providers`]: how third-party APIs take an idempotency key.
 //!
-//! Without the feature `full` only the envelope, the words and the figures are there: what a program needs that is its
-//! own door.
+//! Without the feature `full` only the envelope, the exit codes, the words and the figures are there: what a program needs
+//! that is its own door.
 
 #[cfg(feature = "full")]
 pub mod admin;

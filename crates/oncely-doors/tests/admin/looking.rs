@@ -55,6 +55,25 @@ async fn records_are_listed_by_filter_and_page_each_once() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn a_record_in_any_state_has_every_member_that_the_document_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = filled(&directory).await;
+    server.run("charge", "open").await;
+    let document: Value = serde_json::from_str(oncely_doors::admin::OPENAPI).unwrap();
+    let members = document["components"]["schemas"]["Record"]["required"].as_array().unwrap();
+    let listed = server.get("/v1/records?limit=1000").await.expect(200);
+    let mut states = std::collections::BTreeSet::new();
+    for record in listed["records"].as_array().unwrap() {
+        states.insert(record["state"].as_str().unwrap());
+        for member in members {
+            assert!(record.get(member.as_str().unwrap()).is_some(), "no {member} in {record}");
+        }
+    }
+    assert_eq!(states.len(), 4, "{states:?}");
+    server.stop().await;
+}
+
 /// Reads a feed until it holds a text; what has come so far.
 async fn until(stream: &mut TcpStream, wanted: &str) -> String {
     let mut text = String::new();
