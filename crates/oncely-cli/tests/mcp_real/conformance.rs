@@ -105,7 +105,8 @@ fn compare(sdk: Sdk, version: &str, tools: &str, passed_min: usize, differing: &
         if found.is_empty() {
             return;
         }
-        writeln!(std::io::stderr(), "looked at again, without oncely and with it: {found:#?}").unwrap();
+        let mut seen = std::io::stderr();
+        writeln!(seen, "looked at again, without oncely and with it: {found:#?}").unwrap();
         let again = look();
         found.retain(|name, _| again.contains_key(name));
     }
