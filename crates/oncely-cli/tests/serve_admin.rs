@@ -131,6 +131,56 @@ fn the_admin_api_tells_what_the_gateway_did() {
     assert_eq!(effects(home.path()), 2);
 }
 
+/// Processor time that a process has used, in ticks of the kernel.
+fn ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    [fields[11], fields[12]].iter().map(|field| field.parse::<u64>().unwrap()).sum()
+}
+
+/// Whether a connection that does not block is open, and has nothing to say.
+fn is_silent(mut connection: &TcpStream) -> bool {
+    connection.read(&mut [0; 1]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+#[test]
+fn a_look_through_the_ledger_that_never_ends_keeps_nobody_from_the_gateway() {
+    let home = home("");
+    let serving = serve(home.path(), &[]);
+    assert_eq!(send(serving.listening, ORDER, "{}").0, 201);
+    // From now on whoever lists records counts for ever.
+    let ledger = rusqlite::Connection::open(home.path().join("ledger").join("ledger.db")).unwrap();
+    ledger.busy_timeout(std::time::Duration::from_secs(60)).unwrap();
+    ledger
+        .execute_batch(
+            "BEGIN IMMEDIATE; ALTER TABLE tool RENAME TO tools_there;
+             CREATE VIEW tool AS
+               WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+               SELECT t.id, t.namespace, t.name FROM n CROSS JOIN tools_there t WHERE n.i < 0;
+             COMMIT;",
+        )
+        .unwrap();
+    let mut listing = TcpStream::connect(serving.admin).unwrap();
+    listing.set_nonblocking(true).unwrap();
+    write!(listing, "GET /v1/records?tool=x* HTTP/1.1\r\nHost: {}\r\n\r\n", serving.admin).unwrap();
+    for number in 1..=5 {
+        // It is at work: nothing else uses the processor for so long.
+        let before = ticks(serving.child.id());
+        while ticks(serving.child.id()) < before + 10 {
+            assert!(is_silent(&listing), "the listing has come to an end");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let mut client = TcpStream::connect(serving.listening).unwrap();
+        client.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        write!(client, "GET /orders HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", serving.listening)
+            .unwrap();
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).expect("the gateway answers meanwhile");
+        assert_eq!(&answer, b"HTTP/1.1 201", "client {number}");
+    }
+    assert!(is_silent(&listing), "the listing has come to an end");
+}
+
 #[test]
 fn what_is_redacted_is_never_stored_and_the_rest_is_encrypted() {
     let home =

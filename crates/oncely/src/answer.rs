@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use oncely_core::machine::{Decision, HaltReason};
 use oncely_core::{
-    Counter, Effect, IntentId, Millis, Outcome, Record, State, StoreError, StoreErrorKind, Stored,
+    Counter, Effect, IntentId, Millis, Outcome, Payload, Record, State, StoreError, StoreErrorKind, Stored,
 };
 
 use crate::error::Error;
@@ -78,8 +78,13 @@ impl Replay {
 
     /// The stored result, if it is kept.
     pub fn result(&self) -> Option<&[u8]> {
+        self.shared_result().map(|result| &**result)
+    }
+
+    /// The same, as the ledger's memory holds it.
+    pub(crate) fn shared_result(&self) -> Option<&Payload> {
         match &self.record.body.state {
-            State::Succeeded { result, .. } if self.kept => result.as_deref(),
+            State::Succeeded { result, .. } if self.kept => result.as_ref(),
             _ => None,
         }
     }

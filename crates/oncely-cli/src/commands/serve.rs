@@ -27,7 +27,7 @@ use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::output;
 
-/// How long the ledger may take for what is left to write at the end.
+/// How long the ledger may take for what is left to write at the end, and the admin API for its last answers.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Serve HTTP: every guarded request runs once per key, and a retry gets the first answer.
@@ -127,9 +127,11 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
     let _ = tokio::time::timeout(LAST_WORDS, oncely.store().flush()).await;
     let _ = done.send(());
     let _ = ended.send(());
-    // Its listener was checked before; if it failed all the same, the gateway has ended in order.
-    let _ = administered.await;
-    let _ = sending.await;
+    // Its listener was checked before; if it failed all the same, the gateway has ended in order. Whoever looks through a
+    // large ledger there keeps nobody from stopping; what would be sent by the same thread is given up then.
+    if tokio::time::timeout(LAST_WORDS, administered).await.is_ok() {
+        let _ = sending.await;
+    }
     aside.shutdown_background();
     if open > 0 || running > 0 {
         output::say(&format!(

@@ -2,6 +2,10 @@
 //!
 //! Three things tell: the bodies that are still held, requests and answers alike; whether what was written has left;
 //! and how many requests there have been.
+//!
+//! Where many connections are served, an answer is not written at once, but when the others that have something to do had
+//! their turn, too. Then all that is ready is read and worked out first, and all answers leave one after the other: a client
+//! on the same machine is woken for many of them instead of each, and code that takes turns less often stays in the caches.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,6 +18,9 @@ use http_body::{Frame, SizeHint};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::alert::FEW;
+use super::counters::Counters;
 
 /// What is going on on one connection.
 #[derive(Debug, Default)]
@@ -106,11 +113,32 @@ pub(super) struct Watched<T> {
     io: TokioIo<T>,
     before: Bytes,
     activity: Arc<Activity>,
+    /// The others that are served here, if they go first.
+    others: Option<Arc<Counters>>,
+    /// The latest request whose answer has let others go first.
+    waited: u64,
 }
 
 impl<T> Watched<T> {
     pub(super) fn new(io: T, before: Bytes, activity: Arc<Activity>) -> Self {
-        Self { io: TokioIo::new(io), before, activity }
+        Self { io: TokioIo::new(io), before, activity, others: None, waited: 0 }
+    }
+
+    /// Lets others go first before an answer is written, where there are many.
+    pub(super) fn among(self, others: Arc<Counters>) -> Self {
+        Self { others: Some(others), ..self }
+    }
+
+    /// Whether the answer to the latest request waits until others had their turn: once, and only if there are many.
+    fn lets_others_go_first(&mut self, context: &Context<'_>) -> bool {
+        let request = self.activity.requests.load(Ordering::Relaxed);
+        let waits = self.waited != request && self.others.as_ref().is_some_and(|o| o.awake() > FEW);
+        if waits {
+            self.waited = request;
+            // Queued behind all who have something to do already.
+            context.waker().wake_by_ref();
+        }
+        waits
     }
 
     /// The connection itself, and what was read before and not taken.
@@ -151,7 +179,11 @@ impl<T: AsyncWrite + Unpin> Write for Watched<T> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write(context, bytes);
+        let written = if self.lets_others_go_first(context) {
+            Poll::Pending
+        } else {
+            Pin::new(&mut self.io).poll_write(context, bytes)
+        };
         self.noted(written)
     }
 
@@ -176,7 +208,67 @@ impl<T: AsyncWrite + Unpin> Write for Watched<T> {
         context: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write_vectored(context, parts);
+        let written = if self.lets_others_go_first(context) {
+            Poll::Pending
+        } else {
+            Pin::new(&mut self.io).poll_write_vectored(context, parts)
+        };
         self.noted(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll, Wake, Waker};
+
+    use bytes::Bytes;
+    use hyper::rt::Write as _;
+
+    use super::{Activity, Watched};
+    use crate::gateway::alert::FEW;
+    use crate::gateway::counters::Counters;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether each of the writes leaves at once, where so many connections are awake and `true` is a new request before it.
+    fn writes(awake: u64, requests: &[bool]) -> Vec<bool> {
+        let counters = Arc::new(Counters::default());
+        let _open: Vec<_> = (0..awake).map(|_| counters.open()).collect();
+        let activity = Arc::new(Activity::default());
+        let io = tokio::io::join(tokio::io::empty(), tokio::io::sink());
+        let mut io = Watched::new(io, Bytes::new(), activity.clone()).among(counters);
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let mut context = Context::from_waker(&waker);
+        let each = requests.iter().map(|is_new| {
+            if *is_new {
+                activity.begin();
+            }
+            let before = woken.0.load(Ordering::Relaxed);
+            let written = Pin::new(&mut io).poll_write(&mut context, b"answer");
+            assert!(activity.seen().unflushed, "a connection with an answer to write is not at rest");
+            let is_woken = woken.0.load(Ordering::Relaxed) > before;
+            assert_eq!(written.is_pending(), is_woken, "whoever waits is polled again");
+            matches!(written, Poll::Ready(Ok(6)))
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn an_answer_lets_others_go_first_once_and_only_among_many() {
+        let (new, same) = (true, false);
+        let requests = [new, same, same, new, same];
+        assert_eq!(writes(FEW + 1, &requests), [false, true, true, false, true]);
+        assert_eq!(writes(FEW, &requests), [true; 5]);
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use super::counters::Counters;
 
 /// Most connections that are not at rest where it is done.
-const FEW: u64 = 2;
+pub(super) const FEW: u64 = 2;
 /// How long it looks, in microseconds.
 const LOOK_US: u64 = 100;
 /// What follows so soon would have been worth a look.

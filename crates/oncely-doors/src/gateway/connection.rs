@@ -180,7 +180,7 @@ impl Client {
         let mut builder = http1::Builder::new();
         // Silence is watched here, and costs no timer for each request.
         builder.header_read_timeout(None).max_buf_size(HTTP_HEAD_BYTES_MAX);
-        let io = Watched::new(stream, before, activity.clone());
+        let io = Watched::new(stream, before, activity.clone()).among(self.gateway.counters().clone());
         let mut connection = builder.serve_connection(io, service);
         let mut looks = looks(patience);
         let mut stopping = false;

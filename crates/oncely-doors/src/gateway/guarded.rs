@@ -32,9 +32,15 @@ pub(super) enum KeyPassed {
     Provider(Arc<Provider>),
 }
 
-/// One upstream, as the layer sees it.
+/// One upstream, as the layer sees it, and who asks.
 #[derive(Clone)]
 pub(super) struct ToUpstream {
+    pub(super) to: Arc<Destination>,
+    pub(super) peer: Option<Arc<Peer>>,
+}
+
+/// Where requests of a route go, and how.
+pub(super) struct Destination {
     pub(super) upstream: Arc<Upstream>,
     pub(super) way: Arc<Way>,
     pub(super) key: KeyPassed,
@@ -52,16 +58,15 @@ impl Service<Request<Outgoing>> for ToUpstream {
     }
 
     fn call(&mut self, request: Request<Outgoing>) -> Self::Future {
-        let to = self.clone();
-        Box::pin(async move { Ok(to.send(request).await) })
+        let Self { to, peer } = self.clone();
+        Box::pin(async move { Ok(to.send(request, peer.as_deref()).await) })
     }
 }
 
-impl ToUpstream {
-    async fn send(self, request: Request<Outgoing>) -> Response<AnswerBody> {
+impl Destination {
+    async fn send(&self, request: Request<Outgoing>, peer: Option<&Peer>) -> Response<AnswerBody> {
         let (mut parts, body) = request.into_parts();
         let attempt = parts.extensions.remove::<AttemptInfo>();
-        let peer = parts.extensions.remove::<Arc<Peer>>();
         let reader = Reader::of(&parts.headers, self.dialect);
         let body = match self.with_key(&mut parts, body, attempt.as_ref()) {
             Ok(body) => body,
@@ -70,7 +75,7 @@ impl ToUpstream {
                 return said(problem, reader, Class::Rejected, why);
             }
         };
-        forward::prepare(&mut parts, self.upstream.address(), &self.way, peer.as_deref(), Wish::Plain);
+        forward::prepare(&mut parts, self.upstream.address(), &self.way, peer, Wish::Plain);
         match self.upstream.send(Request::from_parts(parts, body), Reuse::Allowed).await {
             Ok(response) if response.status().is_informational() => {
                 let why = "it changed the protocol without being asked".to_owned();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::HOST;
-use http::{Method, Request, StatusCode, Version};
+use http::{HeaderName, Method, Request, StatusCode, Version};
 use oncely::tower::{
     Body, Code, Dialect, DryRun, Gate, OncelyLayer, OncelyService, Problem, Reader, Rules, asks_for_dry_run,
 };
@@ -17,7 +17,7 @@ use super::check::check_of;
 use super::config::RouteConfig;
 use super::counters::{Count, Counters};
 use super::forward::{self, HostSeen, Peer, Way, Wish};
-use super::guarded::{KeyPassed, Placed, ToUpstream, judge_of, key_field};
+use super::guarded::{Destination, KeyPassed, Placed, ToUpstream, judge_of, key_field};
 use super::handle::{Answer, Arriving};
 use super::pattern::PathPattern;
 use super::traced::Taken;
@@ -48,16 +48,20 @@ pub(super) struct Route {
     plain: OncelyService<ToUpstream>,
     takes_key: Vec<Method>,
     dry_run: DryRun,
+    /// The service can be asked about a request in doubt.
+    is_checked: bool,
 }
 
-/// Headers by which some services take a request for one of another method.
-const METHOD_OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+/// Whether a header is one by which some services take a request for one of another method.
+fn overrides_method(name: &HeaderName) -> bool {
+    matches!(name.as_str(), "x-http-method-override" | "x-http-method" | "x-method-override")
+}
 
 impl Route {
     /// Why a request cannot be forwarded on this route: it would be another to the service than to us.
     pub(super) fn refusal<B>(&self, request: &Request<B>) -> Option<&'static str> {
-        let overrides = || METHOD_OVERRIDES.iter().any(|name| request.headers().contains_key(*name));
-        if !self.methods.is_empty() && overrides() {
+        // One look at all of them is cheaper than a search for each.
+        if !self.methods.is_empty() && request.headers().keys().any(overrides_method) {
             return Some(
                 "the request asks to be taken for one of another method; nothing was forwarded. Send that method",
             );
@@ -81,12 +85,10 @@ impl Route {
         let (address, tls) = (config.upstream.clone(), common.tls.cloned());
         let upstream = Upstream::new(address, tls, timeouts, common.idle_max);
         let way = Arc::new(config.way.clone());
-        let to = |key: KeyPassed| ToUpstream {
-            upstream: upstream.clone(),
-            way: way.clone(),
-            key,
-            dialect: config.dialect,
-            counters: counters.clone(),
+        let to = |key: KeyPassed| {
+            let (upstream, way, counters) = (upstream.clone(), way.clone(), counters.clone());
+            let to = Destination { upstream, way, key, dialect: config.dialect, counters };
+            ToUpstream { to: Arc::new(to), peer: None }
         };
         let mut fingerprint_headers = config.fingerprint_headers.clone();
         if config.way.host == HostSeen::Client {
@@ -148,6 +150,7 @@ impl Route {
             keyed: keyed.policy(keyed_policy).layer(to(key)),
             plain: plain.policy(plain_policy).layer(to(plain_key)),
             dry_run: config.dry_run,
+            is_checked: config.check.is_some(),
             upstream,
             way,
             dialect: config.dialect,
@@ -161,9 +164,14 @@ impl Route {
     }
 
     pub(super) async fn guard(&self, mut request: Request<Arriving>, peer: &Arc<Peer>) -> Answer {
-        request.extensions_mut().insert(peer.clone());
+        if self.is_checked {
+            // A check is asked with the head of the request alone, in the name of whoever sent it; nobody else looks for it.
+            request.extensions_mut().insert(peer.clone());
+        }
         let service = if self.takes_key.contains(request.method()) { &self.keyed } else { &self.plain };
-        match service.clone().call(request).await {
+        let mut service = service.clone();
+        service.get_mut().peer = Some(peer.clone());
+        match service.call(request).await {
             Ok(answer) => answer,
             Err(never) => match never {},
         }

@@ -192,3 +192,6 @@ impl http_body::Body for AnswerBody {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

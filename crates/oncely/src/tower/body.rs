@@ -148,7 +148,7 @@ pub(super) async fn in_time<F: Future>(patience: Duration, future: F) -> Option<
 }
 
 /// The next frame of a body, if it comes in time.
-pub(super) async fn next_frame<B>(body: &mut Pin<Box<B>>, stall: Duration) -> Next
+pub(super) async fn next_frame<B>(mut body: Pin<&mut B>, stall: Duration) -> Next
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -183,13 +183,13 @@ pub(super) enum Collecting {
 
 impl Collected {
     /// Adds frames until the end, or until the body is longer than `max`.
-    pub(super) async fn fill<B>(&mut self, body: &mut Pin<Box<B>>, max: usize, stall: Duration) -> Collecting
+    pub(super) async fn fill<B>(&mut self, mut body: Pin<&mut B>, max: usize, stall: Duration) -> Collecting
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: Into<BoxError>,
     {
         loop {
-            match next_frame(body, stall).await {
+            match next_frame(body.as_mut(), stall).await {
                 Next::Frame(frame) => self.add(frame),
                 Next::End => return Collecting::Complete,
                 Next::Broken(error) => return Collecting::Broken(error),

@@ -1,7 +1,7 @@
 //! Runs the service for one attempt: hands the answer on, and says what it proves.
 
 use std::borrow::Cow;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,10 +60,10 @@ where
             return Outcome::unknown("the service failed without an answer");
         }
     };
-    let mut body = Box::pin(body);
+    let mut body = pin!(body);
     let mut collected = Collected::default();
     if !is_event_stream(&parts.headers) {
-        match collected.fill(&mut body, RESULT_BYTES_MAX, settings.stall).await {
+        match collected.fill(body.as_mut(), RESULT_BYTES_MAX, settings.stall).await {
             Collecting::TooLong => {}
             Collecting::Complete => {
                 let (whole, trailers) = (collected.to_bytes(), collected.trailers);
@@ -88,14 +88,14 @@ where
     let head = Response::from_parts(parts.clone(), Body::relayed(frames));
     let _ = hand.send(Handed::Streaming(head));
     let mut relay = Relay { client: Some(sender), patience: settings.stall };
-    relay_rest(&mut relay, &parts, &mut body, collected, &settings, &method).await
+    relay_rest(&mut relay, &parts, body.as_mut(), collected, &settings, &method).await
 }
 
 /// Passes a stream on while it comes, and keeps it where it is small enough.
 async fn relay_rest<R>(
     relay: &mut Relay,
     parts: &Parts,
-    body: &mut Pin<Box<R>>,
+    mut body: Pin<&mut R>,
     mut collected: Collected,
     settings: &Settings,
     method: &Method,
@@ -109,7 +109,7 @@ where
         relay.send(Piece::Frame(Frame::data(chunk))).await;
     }
     loop {
-        let frame = match next_frame(body, settings.stall).await {
+        let frame = match next_frame(body.as_mut(), settings.stall).await {
             Next::Frame(frame) => frame,
             Next::End => break,
             Next::Broken(error) => {

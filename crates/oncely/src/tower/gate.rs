@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use oncely_core::limits::HTTP_BUFFERED_BYTES_MAX;
 
@@ -20,15 +20,15 @@ pub struct Gate {
 }
 
 /// One guarded call, while it is under way.
-pub(super) struct Place {
-    gate: Arc<Gate>,
+pub(super) struct Place<'g> {
+    gate: &'g Gate,
     /// What is set aside for its body.
     bytes: usize,
 }
 
 /// One call on a key, while it is under way.
-pub(super) struct KeyPlace {
-    gate: Arc<Gate>,
+pub(super) struct KeyPlace<'g> {
+    gate: &'g Gate,
     key: u64,
 }
 
@@ -44,14 +44,14 @@ impl Gate {
         self.calls.load(Ordering::Relaxed)
     }
 
-    pub(super) fn enter(self: &Arc<Self>) -> Option<Place> {
+    pub(super) fn enter(&self) -> Option<Place<'_>> {
         let before = self.calls.fetch_add(1, Ordering::AcqRel);
-        let place = Place { gate: self.clone(), bytes: 0 };
+        let place = Place { gate: self, bytes: 0 };
         (before < self.calls_max).then_some(place)
     }
 
     /// Two keys that hash alike share a count, which does no harm.
-    pub(super) fn enter_key(self: &Arc<Self>, key: impl Hash) -> Option<KeyPlace> {
+    pub(super) fn enter_key(&self, key: impl Hash) -> Option<KeyPlace<'_>> {
         let key = self.hasher.hash_one(key);
         let mut keys = self.lock();
         let count = keys.entry(key).or_default();
@@ -60,7 +60,7 @@ impl Gate {
         }
         *count += 1;
         drop(keys);
-        Some(KeyPlace { gate: self.clone(), key })
+        Some(KeyPlace { gate: self, key })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
@@ -68,24 +68,31 @@ impl Gate {
     }
 }
 
-impl Place {
+impl Place<'_> {
     /// Sets memory aside for a body, in the place of what was set aside before; `false` if there is too little.
     pub(super) fn set_aside(&mut self, bytes: usize) -> bool {
         let before = std::mem::replace(&mut self.bytes, bytes);
-        let held = self.gate.bytes.fetch_add(bytes, Ordering::AcqRel);
-        self.gate.bytes.fetch_sub(before, Ordering::AcqRel);
-        held.saturating_sub(before).saturating_add(bytes) <= HTTP_BUFFERED_BYTES_MAX
+        if bytes <= before {
+            // All lanes share the count: a body as long as it said costs no second look at it.
+            if bytes < before {
+                self.gate.bytes.fetch_sub(before - bytes, Ordering::AcqRel);
+            }
+            return true;
+        }
+        let more = bytes - before;
+        let held = self.gate.bytes.fetch_add(more, Ordering::AcqRel);
+        held.saturating_add(more) <= HTTP_BUFFERED_BYTES_MAX
     }
 }
 
-impl Drop for Place {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.gate.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
         self.gate.calls.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl Drop for KeyPlace {
+impl Drop for KeyPlace<'_> {
     fn drop(&mut self) {
         let mut keys = self.gate.lock();
         if let Some(count) = keys.get_mut(&self.key) {
@@ -99,27 +106,26 @@ impl Drop for KeyPlace {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use oncely_core::limits::HTTP_BUFFERED_BYTES_MAX;
 
     use super::Gate;
 
     #[test]
     fn memory_is_limited_and_given_back() {
-        let gate = Arc::new(Gate::new(9, 9));
+        let gate = Gate::new(9, 9);
         let (mut one, mut two) = (gate.enter().unwrap(), gate.enter().unwrap());
         assert!(one.set_aside(HTTP_BUFFERED_BYTES_MAX));
         assert!(!two.set_aside(1));
         assert!(one.set_aside(HTTP_BUFFERED_BYTES_MAX - 1), "less than before");
         assert!(two.set_aside(1));
+        assert!(!one.set_aside(HTTP_BUFFERED_BYTES_MAX), "more than before, and more than there is");
         drop((one, two));
         assert!(gate.enter().unwrap().set_aside(HTTP_BUFFERED_BYTES_MAX));
     }
 
     #[test]
     fn places_are_limited_and_given_back() {
-        let gate = Arc::new(Gate::new(2, 1));
+        let gate = Gate::new(2, 1);
         let first = gate.enter();
         let second = gate.enter();
         assert!(first.is_some() && second.is_some() && gate.enter().is_none());

@@ -1,11 +1,14 @@
 //! What is kept of a response and replayed: status, allow-listed headers, body and trailers, in a versioned form.
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
+use oncely_core::Payload;
 
 use super::body::Body;
 
+/// How many headers an answer gets that is replayed.
+const STAMPS: usize = 5;
 /// Starts every kept response, so that a result given by a person is not taken for one.
 const MAGIC: &[u8; 4] = b"\x00oh1";
 
@@ -97,8 +100,9 @@ impl Kept {
         bytes
     }
 
-    /// Reads the bytes back; `None` if they are something else.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    /// Reads the bytes back; `None` if they are something else. The body is not copied: it stays where the ledger's
+    /// memory has it.
+    pub(super) fn decode(bytes: &Payload) -> Option<Self> {
         let mut rest = bytes.strip_prefix(MAGIC)?;
         let status = StatusCode::from_u16(u16::from_be_bytes(take::<2>(&mut rest)?)).ok()?;
         let headers = decode_headers(&mut rest)?;
@@ -107,18 +111,19 @@ impl Kept {
             [1] => Some(decode_headers(&mut rest)?),
             _ => return None,
         };
-        Some(Self { status, headers, body: Bytes::copy_from_slice(rest), trailers })
+        let body = shared_end(bytes, rest.len());
+        Some(Self { status, headers, body, trailers })
     }
 
     /// What a stored result answers. One that is not a kept response was handed in by a person or a probe: it is the
     /// body of a plain success.
-    pub(super) fn of_result(result: &[u8]) -> Self {
+    pub(super) fn of_result(result: &Payload) -> Self {
         Self::decode(result).unwrap_or_else(|| {
             let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(result).is_ok();
             let kind = if is_json { "application/json" } else { "application/octet-stream" };
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-            Self { status: StatusCode::OK, headers, body: Bytes::copy_from_slice(result), trailers: None }
+            Self { status: StatusCode::OK, headers, body: shared_end(result, result.len()), trailers: None }
         })
     }
 
@@ -128,6 +133,13 @@ impl Kept {
         *response.headers_mut() = self.headers;
         response
     }
+}
+
+/// The last bytes of a stored result, where they are.
+fn shared_end(bytes: &Payload, length: usize) -> Bytes {
+    let mut end = Bytes::from_owner(Payload::clone(bytes));
+    end.advance(bytes.len() - length);
+    end
 }
 
 fn encode_headers(headers: &HeaderMap, bytes: &mut Vec<u8>) {
@@ -142,7 +154,8 @@ fn encode_headers(headers: &HeaderMap, bytes: &mut Vec<u8>) {
 
 fn decode_headers(rest: &mut &[u8]) -> Option<HeaderMap> {
     let count = u32::from_be_bytes(take::<4>(rest)?);
-    let mut headers = HeaderMap::new();
+    // Room for what is added to a replay, too; a count is believed only as far as any answer goes.
+    let mut headers = HeaderMap::with_capacity(count.min(32) as usize + STAMPS);
     for _ in 0..count {
         let name = HeaderName::from_bytes(text(rest)?).ok()?;
         headers.append(name, HeaderValue::from_bytes(text(rest)?).ok()?);
@@ -197,11 +210,11 @@ mod tests {
     #[test]
     fn what_is_kept_reads_back_byte_for_byte() {
         let kept = sample();
-        assert_eq!(Kept::decode(&kept.encode()), Some(kept.clone()));
+        assert_eq!(Kept::decode(&kept.encode().into()), Some(kept.clone()));
         let with_trailers = Kept { trailers: Some(headers(&[("grpc-status", "0")])), ..kept };
-        assert_eq!(Kept::decode(&with_trailers.encode()), Some(with_trailers.clone()));
+        assert_eq!(Kept::decode(&with_trailers.encode().into()), Some(with_trailers.clone()));
         for cut in 0..with_trailers.encode().len() - 2 {
-            assert_eq!(Kept::decode(&with_trailers.encode()[..cut]), None, "{cut}");
+            assert_eq!(Kept::decode(&with_trailers.encode()[..cut].into()), None, "{cut}");
         }
         // Pinned: ledgers in the field hold this form.
         let small = Kept {
@@ -215,11 +228,14 @@ mod tests {
 
     #[test]
     fn a_result_that_a_person_gave_is_a_plain_success() {
-        let kept = Kept::of_result(b"{\"charge\":1}");
+        let kept = Kept::of_result(&b"{\"charge\":1}"[..].into());
         assert_eq!(
             (kept.status, &kept.headers["content-type"]),
             (StatusCode::OK, &"application/json".parse().unwrap())
         );
-        assert_eq!(Kept::of_result(b"\x01\x02").headers["content-type"], "application/octet-stream");
+        assert_eq!(
+            Kept::of_result(&b"\x01\x02"[..].into()).headers["content-type"],
+            "application/octet-stream"
+        );
     }
 }

@@ -190,6 +190,6 @@ impl<S> Layer<S> for OncelyLayer {
     type Service = OncelyService<S>;
 
     fn layer(&self, inner: S) -> OncelyService<S> {
-        OncelyService { inner, door: self.door.clone() }
+        OncelyService { inner, door: Arc::new(self.door.clone()) }
     }
 }

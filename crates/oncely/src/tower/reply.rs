@@ -7,6 +7,7 @@ use http::header::{AGE, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode};
 use oncely_core::canonical::PayloadError;
 use oncely_core::machine::HaltReason;
+use oncely_core::name::hex;
 use oncely_core::{Doubt, DoubtCause, IntentId, Key, KeyOrigin, Outcome, Record, State};
 use serde_json::{Value, json};
 
@@ -162,7 +163,7 @@ impl Asked {
     }
 
     fn replay<R>(&self, replay: &Replay) -> Response<Body<R>> {
-        let mut response = match replay.result() {
+        let mut response = match replay.shared_result() {
             Some(result) => Kept::of_result(result).into_response(),
             None => {
                 let reason = format!(
@@ -187,7 +188,7 @@ impl Asked {
         let State::Rejected { failure, .. } = &replay.record.body.state else {
             return self.problem(self.doubt(replay.record.intent, "its record cannot be read"));
         };
-        let mut response = match failure.detail.as_deref().and_then(Kept::decode) {
+        let mut response = match failure.detail.as_ref().and_then(Kept::decode) {
             Some(kept) => kept.into_response(),
             None => {
                 let detail = format!(
@@ -360,7 +361,7 @@ fn warning(unrecorded: Option<&Unrecorded>) -> Option<&'static str> {
 }
 
 fn insert_record(headers: &mut HeaderMap, intent: IntentId) {
-    if let Ok(id) = HeaderValue::try_from(intent.to_string()) {
+    if let Ok(id) = HeaderValue::try_from(hex(&intent.0)) {
         headers.insert(IDEMPOTENCY_RECORD, id);
     }
 }

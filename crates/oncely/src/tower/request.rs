@@ -5,7 +5,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::request::Parts;
 use oncely_core::name::hex;
 use oncely_core::select::Selector;
-use oncely_core::{Digest, Policy};
+use oncely_core::{Digest, Policy, Scope};
 use serde_json::value::RawValue;
 
 use super::key::{GivenKey, KeyForm, key_of, parse_key};
@@ -111,9 +111,14 @@ pub(super) fn form_of(headers: &HeaderMap, body: &[u8]) -> BodyForm {
 pub(super) fn call_of(settings: &Settings, head: &Head, parts: &Parts, body: &Bytes, form: BodyForm) -> Call {
     Call {
         namespace: head.caller.namespace.clone(),
+        scope: Scope::none(),
+        tool: settings.tool.clone(),
         key: head.given.as_ref().map(|given| given.key.clone()),
+        payload: payload(settings, parts, body, form),
         policy: settings.policy.clone(),
-        ..Call::new(settings.tool.clone(), payload(settings, parts, body, form))
+        wait_for: None,
+        checked: None,
+        probe: None,
     }
 }
 

@@ -23,6 +23,7 @@ use super::reply::{self, Asked};
 use super::request::{BodyForm, Head, call_of, form_of};
 use super::settings::{DryRun, Settings};
 use crate::answer::{Answer, Forecast};
+use crate::attempt::Attempt;
 use crate::call::Call;
 use crate::engine::{Begun, Oncely};
 use crate::error::Error;
@@ -37,10 +38,22 @@ pub(super) type Answered<R, E> = Result<Response<Body<R>>, E>;
 #[derive(Clone)]
 pub struct OncelyService<S> {
     pub(super) inner: S,
-    pub(super) door: Door,
+    pub(super) door: Arc<Door>,
 }
 
-/// What all requests share. Cheap to clone.
+impl<S> OncelyService<S> {
+    /// The service that is guarded.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+}
+
+/// What all requests share.
 #[derive(Clone)]
 pub(super) struct Door {
     pub(super) oncely: Oncely,
@@ -79,7 +92,7 @@ where
 }
 
 /// Guards one request.
-async fn guard<S, B, R>(door: Door, inner: S, request: Request<B>) -> Answered<R, S::Error>
+async fn guard<S, B, R>(door: Arc<Door>, inner: S, request: Request<B>) -> Answered<R, S::Error>
 where
     S: Service<Request<Body<B>>, Response = Response<R>> + Send + 'static,
     S::Future: Send + 'static,
@@ -133,22 +146,44 @@ where
     // The body that is there says how long it is.
     parts.headers.remove(CONTENT_LENGTH);
     if dry_run {
-        return forecast(door, inner, Request::from_parts(parts, Body::whole(body)), call, asked).await;
+        let request = Request::from_parts(parts, Body::whole(body));
+        return Box::pin(forecast(&door, inner, request, call, asked)).await;
     }
     let begun = match begin(&door, &asked, call, form, &parts, &body).await {
         Ok(begun) => begun,
         Err(error) => return Ok(asked.error(&error)),
     };
-    let attempt = match begun {
-        Begun::Answered(answer) => return Ok(asked.answer(&answer)),
-        Begun::Run(attempt) => attempt,
-    };
+    match begun {
+        Begun::Answered(answer) => Ok(asked.answer(&answer)),
+        // Large, and not part of the room of a request that is answered from memory.
+        Begun::Run(attempt) => {
+            let request = Request::from_parts(parts, Body::whole(body));
+            Box::pin(execute(&door, inner, request, attempt, asked)).await
+        }
+    }
+}
+
+/// Runs the service in a task of its own, and waits for its answer.
+async fn execute<S, B, R>(
+    door: &Door,
+    inner: S,
+    mut request: Request<Body<B>>,
+    attempt: Attempt,
+    asked: Asked,
+) -> Answered<R, S::Error>
+where
+    S: Service<Request<Body<B>>, Response = Response<R>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    B: Send + 'static,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
     let (intent, number) = (attempt.info().intent(), attempt.info().number());
     let key = attempt.info().name().key.clone();
     let (hand, mut handed) = oneshot::channel();
     let settings = door.settings.clone();
     let execution = door.oncely.execute(attempt, None, move |info| {
-        let mut request = Request::from_parts(parts, Body::whole(body));
         request.extensions_mut().insert(info);
         effect::perform(inner, request, settings, hand)
     });
@@ -184,7 +219,12 @@ async fn begin(
 }
 
 /// Reads a guarded body into memory, up to the limit.
-async fn buffer<B>(settings: &Settings, parts: &Parts, body: B, place: &mut Place) -> Result<Bytes, Problem>
+async fn buffer<B>(
+    settings: &Settings,
+    parts: &Parts,
+    body: B,
+    place: &mut Place<'_>,
+) -> Result<Bytes, Problem>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -205,10 +245,10 @@ where
         return Err(Problem::new(Code::Overloaded, detail));
     }
     let mut collected = Collected::default();
-    let mut body = Box::pin(body);
+    let body = pin!(body);
     // However it drips, a body has an end.
     let patience = settings.stall + Duration::from_secs((expected / SLOWEST_BYTES_PER_S) as u64);
-    let filled = in_time(patience, collected.fill(&mut body, max, settings.stall)).await;
+    let filled = in_time(patience, collected.fill(body, max, settings.stall)).await;
     match filled.unwrap_or(Collecting::Stalled) {
         Collecting::Complete => {
             // Never more than was set aside.
@@ -225,7 +265,7 @@ where
 
 /// Answers a dry run: runs nothing, writes nothing, uses up no key.
 async fn forecast<S, B, R>(
-    door: Door,
+    door: &Door,
     mut inner: S,
     mut request: Request<Body<B>>,
     call: Call,

@@ -59,9 +59,9 @@ impl Tenant {
         match self {
             Self::One => Ok(Caller { namespace: base.clone(), anonymous: false }),
             Self::Authorization => {
-                let values: Vec<&[u8]> =
-                    headers.get_all(AUTHORIZATION).iter().map(|v| v.as_bytes()).collect();
-                if let [value] = values.as_slice()
+                let mut values = headers.get_all(AUTHORIZATION).iter();
+                let (first, more) = (values.next().map(|v| v.as_bytes()), values.count());
+                if let (Some(value), 0) = (first, more)
                     && let Some(scheme) = signed_per_request(value)
                 {
                     return Err(format!(
@@ -69,7 +69,7 @@ impl Tenant {
                          apart by something that stays the same: tenant = {{ header = … }}"
                     ));
                 }
-                if values.is_empty()
+                if first.is_none()
                     && let Some(name) = OTHER_CREDENTIALS.iter().find(|name| headers.contains_key(**name))
                 {
                     return Err(format!(
@@ -77,10 +77,12 @@ impl Tenant {
                          caller could get its stored answer. Tell tenants apart by it: tenant = {{ header = … }}"
                     ));
                 }
-                match values.len() {
-                    0 => Ok(Caller { namespace: below(base, "anonymous", &[]), anonymous: true }),
-                    1 => Ok(named("auth", &values)),
-                    many => Err(format!("the header Authorization is there {many} times; send it once")),
+                match (first, more) {
+                    (None, _) => Ok(Caller { namespace: below(base, "anonymous", &[]), anonymous: true }),
+                    (Some(value), 0) => Ok(named("auth", &[value])),
+                    (Some(_), more) => {
+                        Err(format!("the header Authorization is there {} times; send it once", more + 1))
+                    }
                 }
             }
             Self::Header(name) => {
@@ -108,23 +110,33 @@ impl Tenant {
 
 /// The namespace of a tenant below the base: `base/kind:hash`.
 fn below(base: &Namespace, kind: &str, parts: &[&[u8]]) -> Namespace {
-    let suffix = if parts.is_empty() { kind.to_owned() } else { format!("{kind}:{}", hash(parts)) };
-    let whole = format!("{}/{suffix}", base.as_str());
+    let under = |base: &str| {
+        // On the way of every request: put together without the machinery of formats.
+        let mut whole = String::with_capacity(base.len() + kind.len() + HASH_CHARS + 2);
+        for piece in [base, "/", kind] {
+            whole.push_str(piece);
+        }
+        if !parts.is_empty() {
+            whole.push(':');
+            whole.push_str(&hash(parts));
+        }
+        Namespace::parse(&whole)
+    };
     // A base that leaves no room is hashed too: as good a name, if less readable.
-    let short = || Namespace::parse(&format!("{}/{suffix}", hash(&[base.as_str().as_bytes()])));
-    Namespace::parse(&whole).or_else(|_| short()).unwrap_or_default()
+    under(base.as_str()).or_else(|_| under(&hash(&[base.as_str().as_bytes()]))).unwrap_or_default()
 }
 
 /// Length-prefixed parts, so that moving characters between them makes another hash.
 fn hash(parts: &[&[u8]]) -> String {
-    let mut bytes = b"oncely-tenant-1".to_vec();
+    const VERSION: &[u8] = b"oncely-tenant-1";
+    let length: usize = parts.iter().map(|part| part.len() + 8).sum();
+    let mut bytes = Vec::with_capacity(VERSION.len() + length);
+    bytes.extend_from_slice(VERSION);
     for part in parts {
         bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
         bytes.extend_from_slice(part);
     }
-    let mut text = hex(&oncely_core::Digest::of(&bytes).0);
-    text.truncate(HASH_CHARS);
-    text
+    hex(&oncely_core::Digest::of(&bytes).0[..HASH_CHARS / 2])
 }
 
 /// A claim of the bearer token, as text.
