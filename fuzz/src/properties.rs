@@ -6,6 +6,7 @@ use oncely::policy_file::PolicyFile;
 use oncely_core::Effect;
 use oncely_doors::mcp::call::{self, ToolCall};
 use oncely_doors::mcp::classify;
+use oncely_doors::mcp::cut::Cut;
 use oncely_doors::mcp::frames::{Frame, Frames, content};
 use oncely_doors::mcp::glance::Glance;
 use oncely_doors::mcp::http::sse::Parser;
@@ -80,8 +81,8 @@ fn tool_call(request: &message::Request<'_>, sent: Option<&Value>, added: Added)
 pub fn server_line(line: &[u8]) {
     let ids = OwnIds::new().expect("random numbers");
     assert_eq!(ids.answered_by(line), Addressee::Client, "nobody guesses our ids");
-    message::id_of_cut(line, line);
-    // What is told from a beginning holds for the whole, where that is a message at all.
+    Cut::of(line, line);
+    // What is told from a beginning, or from both ends, holds for the whole, where that is a message at all.
     if let Ok(value) = serde_json::from_slice::<Value>(line)
         && let Ok(members) = serde_json::from_slice::<Members<'_>>(line)
     {
@@ -90,6 +91,11 @@ pub fn server_line(line: &[u8]) {
                 Opening::Answer(id) => assert_eq!(members.get("id"), Some(id)),
                 Opening::Call => assert!(value["method"].is_string()),
                 Opening::Unclear => {}
+            }
+            for from in [end, (end + line.len()) / 2] {
+                if let Cut::Answer(id) | Cut::Call(Some(id)) = Cut::of(&line[..end], &line[from..]) {
+                    assert_eq!(members.get("id"), Some(id.as_str()));
+                }
             }
         }
     }

@@ -193,16 +193,26 @@ def result_of(id, result):
 
 
 def halves(id, bytes, until, then="goes on"):
-    """Sends half of an answer, waits until it is told to go on, and sends the rest, or ends without it."""
-    line = json.dumps(result_of(id, text("x" * bytes))).encode() + b"\n"
     with OUT:
-        sys.stdout.buffer.write(line[:len(line) // 2])
-        sys.stdout.flush()
-        wait_for(until)
-        if then == "ends":
-            os._exit(7)
-        sys.stdout.buffer.write(line[len(line) // 2:])
-        sys.stdout.flush()
+        in_halves(json.dumps(long_answer(id, bytes)).encode() + b"\n", write, until, then)
+
+
+def long_answer(id, bytes):
+    return result_of(id, text("x" * bytes))
+
+
+def in_halves(body, write, until, then="goes on"):
+    """Sends half of an answer, waits until it is told to go on, and sends the rest, or ends without it."""
+    write(body[:len(body) // 2])
+    wait_for(until)
+    if then == "ends":
+        os._exit(7)
+    write(body[len(body) // 2:])
+
+
+def write(bytes):
+    sys.stdout.buffer.write(bytes)
+    sys.stdout.flush()
 
 
 def garbled(id, how):
@@ -215,8 +225,7 @@ def garbled(id, how):
         "long": b'{"result":{"text":"' + b"x" * 2_000_000 + b'"},"id":' + id + b',"more":{"a":{}}}',
     }[how]
     with OUT:
-        sys.stdout.buffer.write(line + b"\n")
-        sys.stdout.flush()
+        write(line + b"\n")
 
 
 def send_line(message):
@@ -248,6 +257,6 @@ def main():
 if __name__ == "__main__":
     if "--http" in sys.argv:
         import server_http
-        server_http.main(answer, seen)
+        server_http.main(answer, seen, (long_answer, in_halves))
     else:
         main()

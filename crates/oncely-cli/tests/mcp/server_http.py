@@ -17,7 +17,9 @@ CERTIFICATE = os.environ.get("CERTIFICATE")
 SESSIONS = set()
 
 
-def main(answer, seen):
+def main(answer, seen, halves):
+    long_answer, in_halves = halves
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -33,6 +35,17 @@ def main(answer, seen):
                 self.send_header(name.replace("_", "-"), value)
             self.end_headers()
             self.wfile.write(body)
+
+        def halves(self, id, bytes, until):
+            body, kind = json.dumps(long_answer(id, bytes)).encode(), "application/json"
+            if MODE == "sse":
+                body, kind = b"event: message\ndata: " + body + b"\n\n", "text/event-stream"
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            # Not buffered: every write goes out at once.
+            in_halves(body, self.wfile.write, until)
 
         def do_GET(self):
             if self.path.startswith("/.well-known/"):
@@ -80,6 +93,8 @@ def main(answer, seen):
                 return self.reply(404, b"no such session", "text/plain")
             if "id" not in message or "method" not in message:
                 return self.reply(202)
+            if (message.get("params") or {}).get("name") == "halves":
+                return self.halves(message["id"], **message["params"]["arguments"])
             if MODE == "json" or message["method"] == "initialize":
                 result = answer(message, lambda _: None)
                 if "read_only" in self.path and message["method"] == "tools/list":

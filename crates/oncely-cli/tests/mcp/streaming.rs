@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::web::{FORMS, Reply, Web, call, front, open, server};
 use crate::world::{Home, ONCELY, code, script, text};
 
 /// Long enough for a busy machine; no test waits for it when all is well.
@@ -235,5 +236,24 @@ fn a_long_result_is_not_held_in_memory_also_if_its_client_stops_reading() {
         let grown = client.peak_memory() - before;
         assert!(grown < 8 * MIB, "{id_is:?}: {grown} bytes more");
         assert_eq!(text(&client.answer()["result"], 0), "paid 1, effect 2");
+    }
+}
+
+#[test]
+fn from_http_to_http_the_first_half_of_a_long_result_is_there_before_the_second_is_made() {
+    for form in FORMS {
+        let home = Home::new();
+        let server = server(&home, form);
+        let front = front(&home, &["--url", &format!("http://127.0.0.1:{}/mcp", server.port)]);
+        let web = Web::begin(front.port);
+        let asked = call("halves", json!({ "bytes": 4 * MIB, "until": "go" })).to_string();
+        let mut reply = open(front.port, "POST", "/mcp", &[("Mcp-Session-Id", &web.session)], &asked);
+        reply.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut half = vec![0; 2 * MIB];
+        reply.read_exact(&mut half).unwrap();
+        assert!(half.starts_with(b"HTTP/1.1 200"), "{form}");
+        home.raise("go");
+        let reply = Reply::read(half, reply);
+        assert_eq!(text(&reply.result(), 0).len(), 4 * MIB, "{form}");
     }
 }

@@ -62,6 +62,22 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
+    /// Reads what is left of a reply of which this has been read.
+    pub(crate) fn read(mut bytes: Vec<u8>, mut stream: TcpStream) -> Self {
+        stream.read_to_end(&mut bytes).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let mut lines = head.lines();
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let headers: Vec<(String, String)> = lines
+            .filter_map(|line| line.split_once(": "))
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+            .collect();
+        let chunked = headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
+        let body = if chunked { unchunked(body) } else { body.to_owned() };
+        Self { status, headers, body }
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(there, _)| there == name).map(|(_, value)| value.as_str())
     }
@@ -84,7 +100,7 @@ impl Reply {
 /// Sends a request and reads the whole reply.
 pub(crate) fn send(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
     let stream = open(port, method, path, headers, body);
-    read_reply(stream)
+    Reply::read(Vec::new(), stream)
 }
 
 /// Sends a request and does not read.
@@ -102,22 +118,6 @@ pub(crate) fn open(port: u16, method: &str, path: &str, headers: &[(&str, &str)]
     text.push_str(body);
     stream.write_all(text.as_bytes()).unwrap();
     stream
-}
-
-fn read_reply(mut stream: TcpStream) -> Reply {
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).unwrap();
-    let text = String::from_utf8(bytes).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    let mut lines = head.lines();
-    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-    let headers: Vec<(String, String)> = lines
-        .filter_map(|line| line.split_once(": "))
-        .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
-        .collect();
-    let chunked = headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
-    let body = if chunked { unchunked(body) } else { body.to_owned() };
-    Reply { status, headers, body }
 }
 
 fn unchunked(mut body: &str) -> String {

@@ -58,6 +58,9 @@ pub trait Link: Send + Sync {
     /// Sends a request of our own and waits for its answer, however long it takes. If this is dropped before its end, the
     /// message may have been sent, or may still be.
     fn call(&self, id: String, line: Vec<u8>) -> Boxed<'_, Reply>;
+
+    /// An answer to this request of ours is not likely to come any more, and welcome if it does.
+    fn doubt(&self, _id: &str) {}
 }
 
 /// The way back to a client.

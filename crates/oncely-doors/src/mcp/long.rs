@@ -4,10 +4,10 @@
 use bytes::Bytes;
 use tokio::io::AsyncRead;
 
+use super::cut;
 use super::frames::{Frames, TAIL};
 use super::link::OwnIds;
 use super::listing;
-use super::message;
 use super::opening::Opening;
 use super::outlet::Outlet;
 use super::session::Session;
@@ -63,7 +63,7 @@ pub(super) async fn pass<R: AsyncRead + Unpin>(
         session.guard.catalog.changed();
     }
     if watch.names_us
-        && let Some(id) = message::id_of_cut(b"", &watch.tail).and_then(|id| ids.somewhere_in(id.as_bytes()))
+        && let Some(id) = cut::id_at_end(&watch.tail).and_then(|id| ids.somewhere_in(id.as_bytes()))
     {
         link.unreadable(&id);
     }

@@ -75,6 +75,10 @@ const DECISIVE: [&str; 6] = ["id", "method", "params", "name", "arguments", "_me
 
 /// Whether a member's name is one that decides, in a spelling that only some parsers take for it.
 pub(super) fn is_lookalike(name: &str) -> bool {
+    // Those are written in small letters: another spelling has others.
+    if name.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
+        return false;
+    }
     if name.is_ascii() {
         return DECISIVE.iter().any(|decisive| *decisive != name && decisive.eq_ignore_ascii_case(name));
     }
@@ -92,8 +96,9 @@ const SEPARATOR: &[u8] = b"\xe2\x80";
 /// the separators of lines and paragraphs, which can only stand within its texts, as escapes.
 pub fn flat(line: &Bytes) -> Bytes {
     let inside = super::frames::content(line);
-    let is_flat =
-        memchr::memchr2(b'\n', b'\r', inside).is_none() && memmem::find(inside, SEPARATOR).is_none();
+    // Most messages have nothing that even looks like it.
+    let is_flat = memchr::memchr3(b'\n', b'\r', SEPARATOR[0], inside).is_none()
+        || memchr::memchr2(b'\n', b'\r', inside).is_none() && memmem::find(inside, SEPARATOR).is_none();
     if is_flat {
         return line.clone();
     }
@@ -235,32 +240,9 @@ pub fn line(mut text: String) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// The id of an answer that is too long to be kept, from its first and its last bytes: SDKs write it first or last.
-pub fn id_of_cut(head: &[u8], tail: &[u8]) -> Option<String> {
-    let head = String::from_utf8_lossy(head);
-    let before_value = head.find("\"result\"").or_else(|| head.find("\"error\"")).unwrap_or(0);
-    id_after(&head[..before_value]).or_else(|| {
-        let tail = String::from_utf8_lossy(tail);
-        // Only what follows the value itself: the last closing brace but one.
-        let end = tail.trim_end().strip_suffix('}')?;
-        id_after(&end[end.rfind('}').unwrap_or(0)..])
-    })
-}
-
-fn id_after(text: &str) -> Option<String> {
-    let at = memmem::rfind(text.as_bytes(), b"\"id\"")?;
-    let value = text.get(at + 4..)?.trim_start().strip_prefix(':')?.trim_start();
-    let end = match value.strip_prefix('"') {
-        Some(rest) => rest.find('"')? + 2,
-        None => value.find(|c: char| c != '-' && !c.is_ascii_digit()).unwrap_or(value.len()),
-    };
-    let id = value.get(..end)?;
-    (!id.is_empty() && is_id(id)).then(|| id.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{INVALID_REQUEST, Message, PARSE_ERROR, batch_needs_guard, id_of_cut, read};
+    use super::{INVALID_REQUEST, Message, PARSE_ERROR, batch_needs_guard, read};
 
     fn code(line: &str) -> i32 {
         read(line.as_bytes()).unwrap_err().code
@@ -320,13 +302,5 @@ mod tests {
         assert!(batch_needs_guard(br#"[{"method":"tools/call"}]"#));
         assert!(batch_needs_guard(br#"[3]"#));
         assert!(!batch_needs_guard(br#"[{"id":1,"method":"ping"},{"method":"x"},{"id":2,"result":{}}]"#));
-    }
-
-    #[test]
-    fn the_id_of_an_answer_that_was_cut_is_found_at_either_end() {
-        assert_eq!(id_of_cut(br#"{"jsonrpc":"2.0","id":7,"result":{"a":"#, b"").as_deref(), Some("7"));
-        let tail = br#"..."id":3}]},"jsonrpc":"2.0","id":"x"}"#;
-        assert_eq!(id_of_cut(br#"{"result":{"id":9"#, tail).as_deref(), Some("\"x\""));
-        assert_eq!(id_of_cut(br#"{"result":{"id":9"#, b"\"id\":9}}").as_deref(), None);
     }
 }

@@ -12,7 +12,7 @@
 //!   on its way.
 //! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server.
 //! - [`stdio`], [`standard`], [`serve`]: a server that we start and a client that started us. [`outlet`]: the way out.
-//!   [`opening`], `long`: long messages, which pass as they come. [`probe`]: asks a check command.
+//!   [`opening`], `long`: long messages, which pass as they come; [`cut`]: those that are too long. [`probe`]: asks a check command.
 //! - [`alert`]: staying awake where messages come thick and fast.
 //! - [`explain`]: asks a server for its tools on behalf of a person.
 //! - [`http`]: servers at an address, and clients that connect. [`name`]: what a server is called.
@@ -21,6 +21,7 @@ pub mod alert;
 pub mod call;
 pub mod catalog;
 pub mod classify;
+pub mod cut;
 pub mod explain;
 pub mod flight;
 pub mod frames;

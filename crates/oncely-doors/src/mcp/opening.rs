@@ -58,12 +58,12 @@ impl<'a> Opening<'a> {
 }
 
 /// What follows this byte, which has to come next.
-fn after(text: &[u8], byte: u8) -> Option<&[u8]> {
+pub(super) fn after(text: &[u8], byte: u8) -> Option<&[u8]> {
     text.trim_ascii_start().strip_prefix(&[byte])
 }
 
 /// A string that comes next, without its quotes and with its escapes, and what follows it.
-fn string(text: &[u8]) -> Option<(&str, &[u8])> {
+pub(super) fn string(text: &[u8]) -> Option<(&str, &[u8])> {
     let text = after(text, b'"')?;
     let mut end = 0;
     loop {
@@ -81,7 +81,7 @@ fn string(text: &[u8]) -> Option<(&str, &[u8])> {
 }
 
 /// A whole value that is neither an object nor an array, and what follows it.
-fn scalar(text: &[u8]) -> Option<(&str, &[u8])> {
+pub(super) fn scalar(text: &[u8]) -> Option<(&str, &[u8])> {
     let text = text.trim_ascii_start();
     let length = if text.first() == Some(&b'"') {
         let (_, rest) = string(text)?;

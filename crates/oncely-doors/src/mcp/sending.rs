@@ -60,7 +60,8 @@ impl Sending {
         let Self { id, line, link, flight, judge, engine, alert } = self;
         let _at_server = alert.at_server();
         // In a task of its own: what comes after we have stopped waiting is still the truth.
-        let mut calling = tokio::spawn(async move { link.call(id, line).await });
+        let (calling_link, called) = (link.clone(), id.clone());
+        let mut calling = tokio::spawn(async move { calling_link.call(called, line).await });
         let cancelled = async {
             if !flight.forwards_cancel() {
                 std::future::pending::<()>().await;
@@ -72,6 +73,7 @@ impl Sending {
             biased;
             reply = &mut calling => judge.of(reply.unwrap_or_else(|_| lost())),
             () = cancelled => {
+                link.doubt(&id);
                 tokio::spawn(async move {
                     if let Ok(Reply::Answered(answer)) = calling.await {
                         let outcome = judge.of(Reply::Answered(answer));

@@ -10,7 +10,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::cut::Cut;
 use super::frames::{Frame, Frames, content};
+use super::ids::canonical;
 use super::link::{Addressee, Boxed, Link, OwnIds, Reply};
 use super::listing;
 use super::long::{self, LONG};
@@ -27,7 +29,8 @@ pub type Output = Box<dyn AsyncWrite + Send + Unpin>;
 const COLLECT: usize = 64 * 1024;
 /// How long a server may take to read what is being written to it, once its input is to end.
 const CLOSE: Duration = Duration::from_secs(1);
-/// After this time nobody reckons with the answer to a request of ours that was given up: most that were cancelled get none.
+/// After this time nobody reckons with the answer to a request of ours that was given up, or whose cancellation was passed
+/// on: most that were cancelled get none.
 const FORGET: Duration = Duration::from_secs(60);
 
 /// The link to a server by its standard input and output.
@@ -38,11 +41,17 @@ pub struct StdioLink {
 
 #[derive(Default)]
 struct Waiting {
-    calls: HashMap<String, oneshot::Sender<Result<Bytes, String>>>,
+    calls: HashMap<String, Call>,
     /// Those that nobody waits for any more, although an answer may come, and since when.
     given_up: HashMap<String, Instant>,
     /// Why no answers will come any more.
     over: Option<String>,
+}
+
+struct Call {
+    caller: oneshot::Sender<Result<Bytes, String>>,
+    /// Since when it is not likely to be answered any more.
+    doubtful: Option<Instant>,
 }
 
 impl StdioLink {
@@ -64,18 +73,18 @@ impl StdioLink {
     pub fn end(&self, why: &str) {
         let mut waiting = self.waiting();
         waiting.over = Some(why.to_owned());
-        for (_, caller) in waiting.calls.drain() {
+        for (_, call) in waiting.calls.drain() {
             // One that does not wait any more needs no answer.
-            let _ = caller.send(Err(why.to_owned()));
+            let _ = call.caller.send(Err(why.to_owned()));
         }
     }
 
     fn answer(&self, id: &str, answer: Result<Bytes, String>) {
         let mut waiting = self.waiting();
         match waiting.calls.remove(id) {
-            Some(caller) => {
+            Some(call) => {
                 // One that does not wait any more needs no answer.
-                let _ = caller.send(answer);
+                let _ = call.caller.send(answer);
             }
             None => drop(waiting.given_up.remove(id)),
         }
@@ -86,11 +95,17 @@ impl StdioLink {
         self.answer(id, Err("the server's answer cannot be read".into()));
     }
 
-    /// Whether no answer to a request of ours can come, unless we ask for one.
+    /// Whether nobody reckons with an answer to a request of ours, unless we ask for one.
     pub(super) fn awaits_nothing(&self) -> bool {
+        self.awaits_nothing_at(Instant::now())
+    }
+
+    fn awaits_nothing_at(&self, now: Instant) -> bool {
+        let is_forgotten = |since: &Instant| now.duration_since(*since) >= FORGET;
         let mut waiting = self.waiting();
-        waiting.given_up.retain(|_, since| since.elapsed() < FORGET);
-        waiting.calls.is_empty() && waiting.given_up.is_empty()
+        waiting.given_up.retain(|_, since| !is_forgotten(since));
+        waiting.given_up.is_empty()
+            && waiting.calls.values().all(|call| call.doubtful.as_ref().is_some_and(is_forgotten))
     }
 
     fn expect(&self, id: &str) -> Result<oneshot::Receiver<Result<Bytes, String>>, String> {
@@ -98,8 +113,8 @@ impl StdioLink {
         if let Some(why) = &waiting.over {
             return Err(why.clone());
         }
-        let (sender, receiver) = oneshot::channel();
-        waiting.calls.insert(id.to_owned(), sender);
+        let (caller, receiver) = oneshot::channel();
+        waiting.calls.insert(id.to_owned(), Call { caller, doubtful: None });
         Ok(receiver)
     }
 }
@@ -142,6 +157,12 @@ impl Link for StdioLink {
             }
         })
     }
+
+    fn doubt(&self, id: &str) {
+        if let Some(call) = self.waiting().calls.get_mut(id) {
+            call.doubtful.get_or_insert_with(Instant::now);
+        }
+    }
 }
 
 /// Passes a client's messages on until it ends its input.
@@ -159,9 +180,13 @@ pub async fn pump_client(frames: &mut Frames<Input>, session: &Arc<Session>) -> 
             }
         };
         match frame {
-            Frame::TooLong { .. } => {
+            Frame::TooLong { head, tail } => {
                 let why = "the message is longer than allowed (--max-message); nothing ran";
-                let answer = message::error("null", message::INVALID_REQUEST, why);
+                let id = match Cut::of(&head, &tail) {
+                    Cut::Call(Some(id)) => id,
+                    _ => "null".to_owned(),
+                };
+                let answer = message::error(&id, message::INVALID_REQUEST, why);
                 session.tell(answer).await;
             }
             // Nobody asked to be told.
@@ -254,17 +279,43 @@ fn for_the_client(lines: &Bytes, ids: &OwnIds, link: &StdioLink, session: &Sessi
     if pieces.len() > 1 { pieces.concat().into() } else { pieces.pop().unwrap_or_default() }
 }
 
+/// Tells whoever waits for an answer that is too long.
 async fn too_long(head: &[u8], tail: &[u8], ids: &OwnIds, link: &StdioLink, session: &Session) {
     let why = "the server's answer is longer than allowed (--max-message)";
-    let id = message::id_of_cut(head, tail);
-    let own = match &id {
-        Some(id) => ids.somewhere_in(id.as_bytes()),
-        // Where the id should be there is none: better one of ours that is given up than one that waits for ever.
-        None => ids.somewhere_in(head).or_else(|| ids.somewhere_in(tail)),
+    let (own, id) = match Cut::of(head, tail) {
+        Cut::Answer(id) => (ids.somewhere_in(canonical(&id).as_bytes()), id),
+        // Nobody waits for it here.
+        Cut::Call(_) => return,
+        // Better one of ours that is given up, and so left in doubt, than one that waits for ever.
+        Cut::Unclear => (ids.somewhere_in(head).or_else(|| ids.somewhere_in(tail)), "null".to_owned()),
     };
-    match (own, id) {
-        (Some(own), _) => link.answer(&own, Err(why.to_owned())),
-        (None, Some(id)) => session.client.send(message::error(&id, INTERNAL_ERROR, why).into()).await,
-        (None, None) => {}
+    match own {
+        Some(own) => link.answer(&own, Err(why.to_owned())),
+        None => session.client.send(message::error(&id, INTERNAL_ERROR, why).into()).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FORGET, Instant, StdioLink};
+    use crate::mcp::link::{Link, Reply};
+
+    #[tokio::test]
+    async fn a_call_that_is_hardly_answered_any_more_is_forgotten_but_its_answer_is_taken() {
+        let (to, _server) = tokio::io::duplex(1_000);
+        let link = StdioLink::new(Box::new(to));
+        let mut calling = std::pin::pin!(link.call("a".to_owned(), b"{}\n".to_vec()));
+        tokio::select! {
+            biased;
+            reply = &mut calling => panic!("{reply:?}"),
+            () = std::future::ready(()) => {}
+        }
+        let awaits_nothing_after = |time| link.awaits_nothing_at(Instant::now() + time);
+        assert!(!awaits_nothing_after(2 * FORGET), "it may take as long as it likes");
+        link.doubt("a");
+        assert!(!awaits_nothing_after(FORGET / 2) && awaits_nothing_after(FORGET));
+        link.answer("a", Ok("late".into()));
+        assert_eq!(calling.await, Reply::Answered("late".into()));
+        assert!(link.awaits_nothing());
     }
 }
