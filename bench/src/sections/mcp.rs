@@ -39,7 +39,7 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
     let how = format!(
         "One client over stdio, the server answers at once with 1 KiB; calls one after the other except where {IN_FLIGHT} \
          are in flight. Replays: {REPLAYED} keys in turn. Begin + complete: one caller of the library on a ledger of its own. \
-         A bare proxy: two threads that read and write up to 64 KiB at a time and look at nothing."
+         A bare proxy: one thread that reads and writes up to 64 KiB at a time, looks at nothing, and stays awake for a moment."
     );
     Ok((rows, how))
 }
