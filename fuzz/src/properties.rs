@@ -93,7 +93,8 @@ pub fn server_line(line: &[u8]) {
                 Opening::Unclear => {}
             }
             for from in [end, (end + line.len()) / 2] {
-                if let Cut::Answer(id) | Cut::Call(Some(id)) = Cut::of(&line[..end], &line[from..]) {
+                let tail = [&line[from..], b"\n"].concat();
+                if let Cut::Answer(id) | Cut::Call(Some(id)) = Cut::of(&line[..end], &tail) {
                     assert_eq!(members.get("id"), Some(id.as_str()));
                 }
             }

@@ -1,11 +1,10 @@
 //! A message that is too long to be kept: whom it concerns, from its beginning and its end. Only what stands in the message
 //! itself counts, never what stands in one of its values.
 
-use super::message::{is_id, is_lookalike};
-use super::opening::{after, scalar, string};
+use serde::de::IgnoredAny;
 
-/// Most members that are looked at, from either end.
-const FEW: usize = 8;
+use super::message::{is_id, is_lookalike};
+use super::opening::{FEW, after, scalar, string};
 
 /// What can be told of a message of which only the beginning and the end are there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,9 +18,9 @@ pub enum Cut {
 }
 
 impl Cut {
-    /// Looks at the beginning and the end of a message that is JSON.
+    /// Looks at the beginning and the end of a line of JSON. One without an end of line broke off, and is unclear.
     pub fn of(head: &[u8], tail: &[u8]) -> Self {
-        Self::seen(head, tail).unwrap_or(Self::Unclear)
+        tail.ends_with(b"\n").then(|| Self::seen(head, tail)).flatten().unwrap_or(Self::Unclear)
     }
 
     fn seen(head: &[u8], tail: &[u8]) -> Option<Self> {
@@ -29,10 +28,10 @@ impl Cut {
         members.lead(head)?;
         members.trail(tail)?;
         let id = match members.value("id") {
-            Some(id) => Some(id.filter(|id| is_id(id))?.to_owned()),
+            Some(id) => Some(id.filter(|id| is_written_id(id))?.to_owned()),
             None => None,
         };
-        let is_call = members.has("method") || members.has("params");
+        let is_call = members.has("method");
         let is_answer = members.has("result") || members.has("error");
         match (is_call, is_answer, id) {
             (true, false, id) => Some(Self::Call(id)),
@@ -40,6 +39,11 @@ impl Cut {
             _ => None,
         }
     }
+}
+
+/// Whether this is an id, and can be put into an answer as it is.
+fn is_written_id(raw: &str) -> bool {
+    is_id(raw) && serde_json::from_str::<IgnoredAny>(raw).is_ok()
 }
 
 /// The id of the message that ends like this, if it stands behind its last long member.
@@ -68,13 +72,14 @@ impl<'a> Members<'a> {
         is_plain.then(|| self.0.push((name, value)))
     }
 
-    /// From the beginning up to the first whose value is long, or no scalar.
+    /// From the beginning up to the first whose value does not end in here.
     fn lead(&mut self, head: &'a [u8]) -> Option<()> {
         let mut rest = after(head, b'{')?;
         for _ in 0..FEW {
             let (name, after_name) = string(rest)?;
             rest = after(after_name, b':')?;
-            let Some((value, after_value)) = scalar(rest) else { return self.note(name, None) };
+            let whole = scalar(rest).or_else(|| nested(rest));
+            let Some((value, after_value)) = whole else { return self.note(name, None) };
             self.note(name, Some(value))?;
             rest = after(after_value, b',')?;
         }
@@ -94,6 +99,29 @@ impl<'a> Members<'a> {
             rest = before(before_name, b',')?;
         }
         None
+    }
+}
+
+/// A whole object or array that comes next, and what follows it.
+fn nested(text: &[u8]) -> Option<(&str, &[u8])> {
+    let text = text.trim_ascii_start();
+    let (mut at, mut depth) = (0, 0_usize);
+    loop {
+        match text.get(at)? {
+            b'"' if depth > 0 => {
+                let (_, rest) = string(&text[at..])?;
+                at = text.len() - rest.len();
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.checked_sub(1)?,
+            _ if depth == 0 => return None,
+            _ => {}
+        }
+        at += 1;
+        if depth == 0 {
+            return Some((std::str::from_utf8(&text[..at]).ok()?, &text[at..]));
+        }
     }
 }
 
@@ -155,8 +183,12 @@ fn opening_quote(text: &[u8]) -> Option<usize> {
 mod tests {
     use super::{Cut, id_at_end};
 
+    fn cut(head: &str, tail: &str) -> Cut {
+        Cut::of(head.as_bytes(), format!("{tail}\n").as_bytes())
+    }
+
     fn answer(head: &str, tail: &str) -> Option<String> {
-        match Cut::of(head.as_bytes(), tail.as_bytes()) {
+        match cut(head, tail) {
             Cut::Answer(id) => Some(id),
             _ => None,
         }
@@ -177,6 +209,8 @@ mod tests {
         }
         let error = r#"{"id":7,"error":{"data":{"id":9,"result":"#;
         assert_eq!(answer(error, "x\"}}}\n").as_deref(), Some("7"));
+        let more = r#"{"id":7,"_meta":{"id":1,"a":["}\"]",{}]},"more":[],"result":{"id":9,"#;
+        assert_eq!(answer(more, "x\"}}").as_deref(), Some("7"));
         // The value is a text, and what looks like a member is part of it.
         assert_eq!(answer(r#"{"result":"x"#, r#"x\",\"id\":4,\"","id":5}"#).as_deref(), Some("5"));
     }
@@ -196,21 +230,23 @@ mod tests {
             (r#"{"result":"#, r#"x"},"id":8}]"#),
             (r#"{"result":"#, r#""id":8}"#),
             (r#"{"result":"#, r#"8}"#),
+            (r#"{"result":"#, r#"x"},"id":"\q"}"#),
+            (r#"{"id":7,"params":{"a":"#, r#"x"}}"#),
             (r#"{"result":"#, ""),
         ] {
-            assert_eq!(Cut::of(head.as_bytes(), tail.as_bytes()), Cut::Unclear, "{head} {tail}");
+            assert_eq!(cut(head, tail), Cut::Unclear, "{head} {tail}");
         }
+        let broken_off = Cut::of(br#"{"result":{"a":"x"#, br#"x","id":2}"#);
+        assert_eq!(broken_off, Cut::Unclear);
     }
 
     #[test]
     fn a_request_is_not_taken_for_an_answer() {
-        let call = |head: &str, tail: &str| Cut::of(head.as_bytes(), tail.as_bytes());
         let one = Cut::Call(Some("1".to_owned()));
-        assert_eq!(call(r#"{"id":1,"method":"x","params":{"result":"#, r#"x"}}"#), one);
-        assert_eq!(call(r#"{"params":{"result":"#, r#"x"},"method":"x","id":1}"#), one);
-        assert_eq!(call(r#"{"id":1,"params":{"result":"#, r#"x"}}"#), one);
-        assert_eq!(call(r#"{"method":"x","params":{"id":2,"#, r#"x"}}"#), Cut::Call(None));
-        assert_eq!(call(r#"{"id":1,"result":{"#, r#"x"},"method":"x"}"#), Cut::Unclear);
+        assert_eq!(cut(r#"{"id":1,"method":"x","params":{"result":"#, r#"x"}}"#), one);
+        assert_eq!(cut(r#"{"params":{"result":"#, r#"x"},"method":"x","id":1}"#), one);
+        assert_eq!(cut(r#"{"method":"x","params":{"id":2,"#, r#"x"}}"#), Cut::Call(None));
+        assert_eq!(cut(r#"{"id":1,"result":{"#, r#"x"},"method":"x"}"#), Cut::Unclear);
     }
 
     /// Whatever the place of the cut, backwards is read what was written.

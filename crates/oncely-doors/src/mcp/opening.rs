@@ -4,7 +4,7 @@ use super::ids;
 use super::message::{is_id, is_lookalike};
 
 /// Most members that are looked at.
-const FEW: usize = 8;
+pub(super) const FEW: usize = 8;
 
 /// What the beginning of a message says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

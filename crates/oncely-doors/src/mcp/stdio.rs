@@ -282,10 +282,14 @@ fn for_the_client(lines: &Bytes, ids: &OwnIds, link: &StdioLink, session: &Sessi
 /// Tells whoever waits for an answer that is too long.
 async fn too_long(head: &[u8], tail: &[u8], ids: &OwnIds, link: &StdioLink, session: &Session) {
     let why = "the server's answer is longer than allowed (--max-message)";
+    let ours = |id: &str| ids.somewhere_in(canonical(id).as_bytes());
     let (own, id) = match Cut::of(head, tail) {
-        Cut::Answer(id) => (ids.somewhere_in(canonical(&id).as_bytes()), id),
-        // Nobody waits for it here.
-        Cut::Call(_) => return,
+        Cut::Answer(id) => (ours(&id), id),
+        // What else the server asks or says is let go.
+        Cut::Call(id) => match id.as_deref().and_then(ours) {
+            Some(own) => return link.unreadable(&own),
+            None => return,
+        },
         // Better one of ours that is given up, and so left in doubt, than one that waits for ever.
         Cut::Unclear => (ids.somewhere_in(head).or_else(|| ids.somewhere_in(tail)), "null".to_owned()),
     };
