@@ -86,6 +86,7 @@ pub fn server_line(line: &[u8]) {
     if let Ok(value) = serde_json::from_slice::<Value>(line)
         && let Ok(members) = serde_json::from_slice::<Members<'_>>(line)
     {
+        let ended = [line, b"\n"].concat();
         for end in 0..line.len() {
             match Opening::of(&line[..end]) {
                 Opening::Answer(id) => assert_eq!(members.get("id"), Some(id)),
@@ -93,8 +94,7 @@ pub fn server_line(line: &[u8]) {
                 Opening::Unclear => {}
             }
             for from in [end, (end + line.len()) / 2] {
-                let tail = [&line[from..], b"\n"].concat();
-                if let Cut::Answer(id) | Cut::Call(Some(id)) = Cut::of(&line[..end], &tail) {
+                if let Cut::Answer(id) | Cut::Call(Some(id)) = Cut::of(&line[..end], &ended[from..]) {
                     assert_eq!(members.get("id"), Some(id.as_str()));
                 }
             }
