@@ -194,3 +194,45 @@ async fn a_session_that_has_been_used_for_long_does_not_wait_for_ever_either() {
     assert!(matches!(claim(&*store, "held").await.unwrap(), Created::New(_)));
     assert!(matches!(end(&store, "locked").await.unwrap(), Replaced::Done(Some(_))));
 }
+
+/// Everything that a ledger holds of records and their log.
+fn contents(address: &str) -> String {
+    let all =
+        "SELECT 'record', r::text FROM oncely.record r UNION ALL SELECT 'audit', a::text FROM oncely.audit a
+               UNION ALL SELECT 'forgotten', f::text FROM oncely.forgotten f ORDER BY 1, 2";
+    server().psql_in(database(address), all).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_locked_is_neither_removed_nor_noted_and_whoever_asked_is_told() {
+    let address = server().fresh_database().unwrap();
+    let store = open(&address).await;
+    let mut versions = Vec::new();
+    for key in ["removed", "noted"] {
+        let Created::New(made) = claim(&*store, key).await.unwrap() else { panic!("it was there") };
+        versions.push(made.record.version);
+    }
+    let remove = || {
+        let events = vec![Event::new(id("removed"), 1, EventKind::Forgotten)];
+        store.replace(id("removed"), versions[0], Change::Remove, events)
+    };
+    let note = || store.note(vec![Event::new(id("noted"), 1, EventKind::Superseded)]);
+    let mut client = connect(&address).await;
+    let transaction = client.transaction().await.unwrap();
+    let locked = transaction.query("SELECT FROM oncely.record FOR UPDATE", &[]).await.unwrap();
+    assert_eq!(locked.len(), 2);
+    let before = contents(&address);
+    // The transaction stays open until both have an answer.
+    let (removed, noted) = tokio::join!(remove(), note());
+    for error in [removed.unwrap_err(), noted.unwrap_err()] {
+        assert!(is_held(&error), "{error}");
+        assert!(error.message.contains("nothing was written"), "{error}");
+    }
+    assert_eq!(contents(&address), before);
+    transaction.rollback().await.unwrap();
+    assert_eq!(contents(&address), before);
+    assert!(matches!(remove().await.unwrap(), Replaced::Done(None)));
+    note().await.unwrap();
+    assert!(store.load(id("removed")).await.unwrap().is_none());
+    assert_ne!(contents(&address), before);
+}

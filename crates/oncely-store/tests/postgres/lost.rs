@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncely_core::{Change, Created, Replaced, Store, StoreErrorKind, Wrote};
+use oncely_core::{Change, Created, Replaced, Store, StoreErrorKind, Within, Wrote};
+use oncely_store::{PostgresStore, PostgresWithin};
 use oncely_testkit::servers::{Postgres, Tap};
 
-use crate::common::{LONG, draft, id, succeeded};
-use crate::{claim, database, open, server, until, with};
+use crate::common::{LONG, draft, id, running, succeeded};
+use crate::{claim, connect, database, open, server, until, with};
 
 #[tokio::test]
 async fn an_answer_that_is_lost_leaves_a_maybe_and_the_record() {
@@ -189,7 +190,7 @@ async fn several_servers_without_a_synchronous_standby_are_refused() {
 }
 
 /// A ledger whose commits wait for a standby that does not exist.
-async fn waiting_for_nobody(server: &Postgres, settings: &str) -> Arc<oncely_store::PostgresStore> {
+async fn waiting_for_nobody(server: &Postgres, settings: &str) -> Arc<PostgresStore> {
     // Made while nothing is waited for.
     drop(open(&server.url("postgres")).await);
     wait_for_nobody(server).await;
@@ -253,4 +254,61 @@ async fn a_server_that_does_not_answer_is_not_given_ever_more_connections() {
     }
     let ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oncely'";
     assert_eq!(server.psql(ours).unwrap().trim(), "2");
+}
+
+/// Has the ledger open a second connection: the first is busy with a key that somebody holds. Both are idle then.
+async fn open_a_second(store: &Arc<PostgresStore>, address: &str) {
+    let mut client = connect(address).await;
+    let transaction = client.transaction().await.unwrap();
+    let mut within = PostgresWithin::new(&transaction, "oncely");
+    within.create(id("held"), draft("held", running(), LONG), Vec::new()).await.unwrap();
+    let waits = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = '{}' AND wait_event_type = 'Lock'",
+        database(address)
+    );
+    until("there are two connections", async || {
+        let holding = Arc::clone(store);
+        let waiting = tokio::spawn(async move { claim(&*holding, "held").await });
+        until("it waits, or has given up", async || {
+            waiting.is_finished() || server().psql(&waits).unwrap().trim() == "1"
+        })
+        .await;
+        claim(&**store, "free").await.unwrap();
+        assert!(waiting.await.unwrap().is_err(), "a key that is held was claimed");
+        store.health().connected == 2
+    })
+    .await;
+    transaction.rollback().await.unwrap();
+}
+
+/// Loses the connection that is asked next, while new ones are not answered; what a caller is told then.
+async fn ask_the_lost_one(round: usize) -> Result<Created, oncely_core::StoreError> {
+    let address = server().fresh_database().unwrap();
+    let tap = Tap::to_port(server().port()).unwrap();
+    let through = server().url_through(tap.port(), database(&address));
+    let store = open(&with(&through, "pool=2&wait=20&connect_timeout=60")).await;
+    open_a_second(&store, &address).await;
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    tap.point_at(silent.local_addr().unwrap());
+    let lose = format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}' AND application_name = 'oncely'
+         ORDER BY state_change DESC LIMIT 1",
+        database(&address)
+    );
+    assert_eq!(server().psql(&lose).unwrap().trim(), "t");
+    until("it is lost", async || tap.connections() == 1).await;
+    claim(&*store, &format!("k{round}")).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_lost_connection_was_to_do_is_done_by_an_idle_one() {
+    // To connect again takes longer than a request may wait.
+    for round in 0..20 {
+        match ask_the_lost_one(round).await {
+            Ok(created) => return assert!(matches!(created, Created::New(_))),
+            // It was not yet known to be lost, and was used.
+            Err(error) => assert_eq!(error.wrote, Wrote::Maybe, "{error}"),
+        }
+    }
+    panic!("it was used every time");
 }
