@@ -165,7 +165,7 @@ async fn serve_session(shared: &Shared, session: &mut Session, bell: &Arc<Notify
     }
 }
 
-/// Runs a statement for as long as that takes; others of its kind wait for its end only for a while, to leave together.
+/// Runs a statement for as long as that takes; others wait for its end only for a while, to leave together.
 async fn in_turn(shared: &Shared, lane: Lane, run: impl Future<Output = Afterwards>) -> Afterwards {
     let turn = Turn { queue: &shared.queue, lane };
     let mut run = pin!(run);
@@ -177,7 +177,7 @@ async fn in_turn(shared: &Shared, lane: Lane, run: impl Future<Output = Afterwar
     run.await
 }
 
-/// A statement that others of its kind wait for. However it ends, they do not wait for ever.
+/// A statement that others wait for. However it ends, they do not wait for ever.
 struct Turn<'a> {
     queue: &'a Queue,
     lane: Lane,

@@ -55,10 +55,17 @@ impl State {
     }
 
     /// Whether one more statement of a kind should leave now. While one is under way, waiting a little makes the next one
-    /// larger, and a larger one costs little more.
+    /// larger, and a larger one costs little more. Writes of both kinds count together: two at once get in each other's
+    /// way, and were one kind counted by itself, many of the other could keep a few of it waiting for ever.
     fn may_start(&self, lane: Lane) -> bool {
-        let (waiting, active) = (self.lanes[lane as usize].len(), self.active[lane as usize]);
-        waiting > 0 && (lane == Lane::Job || waiting >= WORTHWHILE * active)
+        let alike: &[Lane] = match lane {
+            Lane::Create | Lane::Put => &[Lane::Create, Lane::Put],
+            Lane::Load => &[Lane::Load],
+            Lane::Job => &[],
+        };
+        let waiting: usize = alike.iter().map(|lane| self.lanes[*lane as usize].len()).sum();
+        let active: usize = alike.iter().map(|lane| self.active[*lane as usize]).sum();
+        !self.lanes[lane as usize].is_empty() && waiting >= WORTHWHILE * active
     }
 
     /// The kind whose first request has waited longest, of those that may start.
@@ -68,7 +75,7 @@ impl State {
     }
 }
 
-/// One more statement of a kind for each so many requests that wait for every one under way.
+/// One more statement for each so many requests that wait for every one under way.
 const WORTHWHILE: usize = 32;
 
 impl Queue {
@@ -270,4 +277,58 @@ fn gather(state: &mut State, lane: Lane) -> Batch {
     // In one order everywhere, so that two statements do not wait for each other.
     batch.ops.sort_by_key(|op| op.request.intent().map(|intent| intent.0));
     batch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests that have waited for so many milliseconds, in a lane. What they ask for does not matter here.
+    fn queue_up(state: &mut State, lane: Lane, count: usize, waited_ms: u64) {
+        let asked = Instant::now() + Duration::from_secs(60) - Duration::from_millis(waited_ms);
+        for _ in 0..count {
+            let request = Request::Load { intent: IntentId([0; 32]) };
+            let ticket = Tickets::draw(&Arc::default());
+            let (reply, _) = oneshot::channel();
+            state.lanes[lane as usize].push_back(Op { request, reply, asked, bytes: 0, _ticket: ticket });
+        }
+    }
+
+    #[test]
+    fn while_a_write_is_under_way_few_wait_for_it_and_many_do_not() {
+        for under_way in [Lane::Create, Lane::Put] {
+            let mut state = State::default();
+            queue_up(&mut state, Lane::Put, 1, 2000);
+            queue_up(&mut state, Lane::Create, WORTHWHILE - 2, 1000);
+            assert_eq!(state.next_lane(), Some(Lane::Put), "nothing is under way");
+            state.active[under_way as usize] = 1;
+            assert_eq!(state.next_lane(), None);
+            queue_up(&mut state, Lane::Create, 1, 1000);
+            assert_eq!(state.next_lane(), Some(Lane::Put));
+            state.active[under_way as usize] = 2;
+            assert_eq!(state.next_lane(), None);
+        }
+    }
+
+    #[test]
+    fn a_few_ends_do_not_wait_for_ever_behind_many_begins() {
+        let mut state = State::default();
+        queue_up(&mut state, Lane::Create, 10 * WORTHWHILE, 1000);
+        queue_up(&mut state, Lane::Put, 1, 2000);
+        for under_way in 0..10 {
+            state.active[Lane::Create as usize] = under_way;
+            assert_eq!(state.next_lane(), Some(Lane::Put), "{under_way} under way");
+        }
+    }
+
+    #[test]
+    fn neither_reads_nor_jobs_wait_for_a_write() {
+        for lane in [Lane::Load, Lane::Job] {
+            let mut state = State::default();
+            (state.active[Lane::Create as usize], state.active[Lane::Put as usize]) = (1, 1);
+            queue_up(&mut state, Lane::Create, 1, 2000);
+            queue_up(&mut state, lane, 1, 1000);
+            assert_eq!(state.next_lane(), Some(lane));
+        }
+    }
 }

@@ -150,8 +150,9 @@ won AS (
 ),
 noted AS (
   INSERT INTO {{schema}}.audit (seq, at, events)
-  SELECT s.seq, s.now, string_agg(i.events, '' ORDER BY i.n)
-  FROM s, i WHERE i.events IS NOT NULL AND i.n IN (SELECT won.id & 65535 FROM won) GROUP BY s.seq, s.now
+  SELECT s.seq, s.now, e.events
+  FROM s, (SELECT string_agg(i.events, '') AS events FROM i WHERE i.n IN (SELECT won.id & 65535 FROM won)) e
+  WHERE e.events IS NOT NULL
 )
 SELECT c.now, (SELECT array_agg(won.id) FROM won), r.*, {COMMIT} FROM c LEFT JOIN there r ON true",
         now = now("$15"),
@@ -182,30 +183,27 @@ SELECT won.now, won.seq, true, EXISTS (SELECT FROM {{schema}}.waiting w WHERE w.
 }
 
 /// The same with arrays, their length and how long to wait. Answers: now, the new version, the numbers of those that were
-/// taken, the numbers of those that somebody waits for.
+/// taken, and of those the numbers that somebody waits for.
 fn put_many() -> String {
     format!(
         "WITH c AS MATERIALIZED (SELECT nextval({{seq}}) AS seq, {now} AS now{patience}),
-i AS MATERIALIZED (
-  SELECT * FROM unnest((SELECT $1), (SELECT $2), (SELECT $3), (SELECT $4), (SELECT $5), (SELECT $6), (SELECT $7),
-    (SELECT $8), (SELECT $9), (SELECT $10), (SELECT $11)) WITH ORDINALITY
-    AS i(head, tail, expected, changed, created, sent, after, state, body, result, events, n)
-  WHERE n <= $13
-),
 won AS (
   UPDATE {{schema}}.record r SET version = c.seq, due = {due}, created_at = coalesce(i.created, c.now),
     sent_at = coalesce(i.sent, c.now), changed_at = coalesce(i.changed, c.now), state = i.state, body = i.body,
     result = i.result, trail = CASE WHEN i.events IS NULL THEN r.trail ELSE {TRAIL} END
-  FROM c CROSS JOIN i WHERE r.head = i.head AND r.tail = i.tail AND r.version = i.expected AND r.version < c.seq
-  RETURNING i.n
+  FROM c CROSS JOIN unnest((SELECT $1), (SELECT $2), (SELECT $3), (SELECT $4), (SELECT $5), (SELECT $6), (SELECT $7),
+    (SELECT $8), (SELECT $9), (SELECT $10), (SELECT $11)) WITH ORDINALITY
+    AS i(head, tail, expected, changed, created, sent, after, state, body, result, events, n)
+  WHERE i.n <= $13 AND r.head = i.head AND r.tail = i.tail AND r.version = i.expected AND r.version < c.seq
+  RETURNING i.n, i.head, i.events
 ),
 noted AS (
   INSERT INTO {{schema}}.audit (seq, at, events)
-  SELECT c.seq, c.now, string_agg(i.events, '' ORDER BY i.n)
-  FROM c, i WHERE i.events IS NOT NULL AND i.n IN (SELECT won.n FROM won) GROUP BY c.seq, c.now
+  SELECT c.seq, c.now, e.events FROM c, (SELECT string_agg(won.events, '') AS events FROM won) e
+  WHERE e.events IS NOT NULL
 )
 SELECT c.now, c.seq, (SELECT array_agg(won.n) FROM won),
-  (SELECT array_agg(i.n) FROM {{schema}}.waiting w JOIN i ON i.head = w.head), {COMMIT}
+  (SELECT array_agg(won.n) FROM {{schema}}.waiting w JOIN won ON won.head = w.head), {COMMIT}
 FROM c",
         now = now("$12"),
         patience = patience("$14"),
