@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use oncely_core::{StoreError, StoreErrorKind, Wrote};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 use super::batch::{self, Afterwards};
 use super::listen;
-use super::queue::{Queue, Unless};
+use super::queue::{Batch, Queue, Unless};
 use super::request::{Answer, Job, Lane, Request};
 use super::schema::{self, Found};
 use super::session::Session;
@@ -153,8 +154,8 @@ async fn serve_session(shared: &Shared, session: &mut Session, bell: &Arc<Notify
         }
         match shared.queue.take_or_park(bell) {
             Some(batch) => {
-                let lane = batch.lane;
-                let afterwards = in_turn(shared, lane, batch::run(shared, session, batch)).await;
+                let turn = Turn::new(&shared.queue, &batch);
+                let afterwards = in_turn(turn, batch::run(shared, session, batch)).await;
                 if afterwards != Afterwards::GoOn {
                     return afterwards;
                 }
@@ -166,14 +167,14 @@ async fn serve_session(shared: &Shared, session: &mut Session, bell: &Arc<Notify
 }
 
 /// Runs a statement for as long as that takes; others wait for its end only for a while, to leave together.
-async fn in_turn(shared: &Shared, lane: Lane, run: impl Future<Output = Afterwards>) -> Afterwards {
-    let turn = Turn { queue: &shared.queue, lane };
+async fn in_turn(turn: Turn<'_>, run: impl Future<Output = Afterwards>) -> Afterwards {
+    let queue = turn.queue;
     let mut run = pin!(run);
     if let Ok(afterwards) = tokio::time::timeout(SLOW, run.as_mut()).await {
         return afterwards;
     }
     drop(turn);
-    shared.queue.nudge();
+    queue.nudge();
     run.await
 }
 
@@ -181,11 +182,19 @@ async fn in_turn(shared: &Shared, lane: Lane, run: impl Future<Output = Afterwar
 struct Turn<'a> {
     queue: &'a Queue,
     lane: Lane,
+    requests: usize,
+    since: Instant,
+}
+
+impl<'a> Turn<'a> {
+    fn new(queue: &'a Queue, batch: &Batch) -> Self {
+        Self { queue, lane: batch.lane, requests: batch.ops.len(), since: Instant::now() }
+    }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.queue.finish(self.lane);
+        self.queue.finish(self.lane, self.requests, self.since.elapsed());
     }
 }
 

@@ -43,6 +43,8 @@ pub(crate) struct Queue {
 struct State {
     lanes: [VecDeque<Op>; 4],
     active: [usize; 4],
+    /// Whether the last write took no longer than the server's processor needs for it.
+    quick: bool,
     bytes: usize,
     idle: Vec<Arc<Notify>>,
     workers: usize,
@@ -55,14 +57,16 @@ impl State {
     }
 
     /// Whether one more statement of a kind should leave now. While one is under way, waiting a little makes the next one
-    /// larger, and a larger one costs little more. Writes of both kinds count together: two at once get in each other's
-    /// way, and were one kind counted by itself, many of the other could keep a few of it waiting for ever.
+    /// larger, and a larger one costs little more. While writes are quick, both kinds count together: then it is the
+    /// server's processor that they wait for, and two at once get in each other's way. Where it is the network, a disk or a
+    /// standby, a begin is no reason for an end to wait.
     fn may_start(&self, lane: Lane) -> bool {
         let alike: &[Lane] = match lane {
-            Lane::Create | Lane::Put => &[Lane::Create, Lane::Put],
-            Lane::Load => &[Lane::Load],
+            Lane::Create | Lane::Put if self.quick => &[Lane::Create, Lane::Put],
+            Lane::Create | Lane::Put | Lane::Load => &[lane],
             Lane::Job => &[],
         };
+        // Both are counted alike: else many begins could keep a few ends waiting for ever.
         let waiting: usize = alike.iter().map(|lane| self.lanes[*lane as usize].len()).sum();
         let active: usize = alike.iter().map(|lane| self.active[*lane as usize]).sum();
         !self.lanes[lane as usize].is_empty() && waiting >= WORTHWHILE * active
@@ -77,6 +81,9 @@ impl State {
 
 /// One more statement for each so many requests that wait for every one under way.
 const WORTHWHILE: usize = 32;
+/// A statement that takes longer, and so much for each of its writes, waits for something else than a processor.
+const QUICK: Duration = Duration::from_millis(1);
+const QUICK_EACH: Duration = Duration::from_micros(50);
 
 impl Queue {
     pub(crate) fn new(queue_max: usize, pool: usize) -> Self {
@@ -108,9 +115,14 @@ impl Queue {
         Ok(answer)
     }
 
-    /// A statement is over.
-    pub(crate) fn finish(&self, lane: Lane) {
-        self.lock().active[lane as usize] -= 1;
+    /// A statement for so many requests is over, or has taken long enough.
+    pub(crate) fn finish(&self, lane: Lane, requests: usize, took: Duration) {
+        let mut state = self.lock();
+        state.active[lane as usize] -= 1;
+        if matches!(lane, Lane::Create | Lane::Put) {
+            let each = QUICK_EACH.saturating_mul(u32::try_from(requests).unwrap_or(u32::MAX));
+            state.quick = took <= QUICK + each;
+        }
     }
 
     /// Wakes somebody for what may start: who was woken for it, or was at it, may not take it.
@@ -297,7 +309,7 @@ mod tests {
     #[test]
     fn while_a_write_is_under_way_few_wait_for_it_and_many_do_not() {
         for under_way in [Lane::Create, Lane::Put] {
-            let mut state = State::default();
+            let mut state = State { quick: true, ..State::default() };
             queue_up(&mut state, Lane::Put, 1, 2000);
             queue_up(&mut state, Lane::Create, WORTHWHILE - 2, 1000);
             assert_eq!(state.next_lane(), Some(Lane::Put), "nothing is under way");
@@ -312,23 +324,58 @@ mod tests {
 
     #[test]
     fn a_few_ends_do_not_wait_for_ever_behind_many_begins() {
-        let mut state = State::default();
-        queue_up(&mut state, Lane::Create, 10 * WORTHWHILE, 1000);
-        queue_up(&mut state, Lane::Put, 1, 2000);
-        for under_way in 0..10 {
-            state.active[Lane::Create as usize] = under_way;
-            assert_eq!(state.next_lane(), Some(Lane::Put), "{under_way} under way");
+        for quick in [true, false] {
+            let mut state = State { quick, ..State::default() };
+            queue_up(&mut state, Lane::Create, 10 * WORTHWHILE, 1000);
+            queue_up(&mut state, Lane::Put, 1, 2000);
+            for under_way in 0..10 {
+                state.active[Lane::Create as usize] = under_way;
+                assert_eq!(state.next_lane(), Some(Lane::Put), "{under_way} under way");
+            }
         }
     }
 
     #[test]
     fn neither_reads_nor_jobs_wait_for_a_write() {
         for lane in [Lane::Load, Lane::Job] {
-            let mut state = State::default();
+            let mut state = State { quick: true, ..State::default() };
             (state.active[Lane::Create as usize], state.active[Lane::Put as usize]) = (1, 1);
             queue_up(&mut state, Lane::Create, 1, 2000);
             queue_up(&mut state, lane, 1, 1000);
             assert_eq!(state.next_lane(), Some(lane));
         }
+    }
+
+    fn claim(queue: &Queue, number: u8) {
+        // Whoever asked has gone; a worker is woken for it all the same.
+        drop(queue.submit(Request::Load { intent: IntentId([number; 32]) }).map_err(drop));
+    }
+
+    #[test]
+    fn where_writes_take_long_an_end_does_not_wait_for_a_begin() {
+        let queue = Queue::new(10, 2);
+        for (took, waits) in [(QUICK, true), (QUICK * 2, false), (QUICK + QUICK_EACH * 3, true)] {
+            queue.lock().active[Lane::Create as usize] = 2;
+            queue.finish(Lane::Create, 3, took);
+            let mut state = queue.lock();
+            state.lanes[Lane::Put as usize].clear();
+            queue_up(&mut state, Lane::Put, 1, 1000);
+            assert_eq!(state.next_lane(), (!waits).then_some(Lane::Put), "{took:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_is_idle_is_woken_for_what_another_was_to_do() {
+        let queue = Queue::new(10, 2);
+        let (first, second) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        for bell in [&second, &first] {
+            assert!(queue.take_or_park(bell).is_none());
+        }
+        claim(&queue, 1);
+        // The first is rung, and cannot: its connection is lost.
+        first.notified().await;
+        queue.nudge();
+        second.notified().await;
+        assert!(queue.take_or_park(&second).is_some());
     }
 }

@@ -302,7 +302,7 @@ async fn ask_the_lost_one(round: usize) -> Result<Created, oncely_core::StoreErr
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_lost_connection_was_to_do_is_done_by_an_idle_one() {
-    // To connect again takes longer than a request may wait.
+    // To connect again takes longer than a request may wait. Whoever wakes the idle one, it is woken in time.
     for round in 0..20 {
         match ask_the_lost_one(round).await {
             Ok(created) => return assert!(matches!(created, Created::New(_))),
