@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use oncely_core::{Change, Created, Event, EventKind, Replaced, Store, StoreErrorKind, Wrote};
+use oncely_core::{
+    Change, Created, Event, EventKind, LogQuery, Replaced, Store, StoreErrorKind, Version, Wrote,
+};
 
 use crate::common::{LONG, draft, id, running, succeeded};
 use crate::{claim, database, open, server, with};
@@ -153,4 +155,48 @@ async fn too_many_events_are_refused_and_an_overfull_queue_too() {
     assert!(error.message.contains("at most 128"), "{error}");
     assert_eq!(store.note(many).await.unwrap_err().wrote, Wrote::No);
     assert!(store.load(id("k")).await.unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_ends_in_one_statement_those_that_were_taken_are_logged_and_told_to_who_waits() {
+    let address = server().fresh_database().unwrap();
+    let store = open(&with(&address, "pool=1")).await;
+    let mut versions = Vec::new();
+    for number in 0..40 {
+        let Created::New(made) = claim(&*store, &format!("k{number}")).await.unwrap() else {
+            panic!("there")
+        };
+        versions.push(made.record.version);
+    }
+    let ask = |sql: &str| server().psql_in(database(&address), sql).unwrap().trim().to_owned();
+    // Somebody waits for three of them. The end of one comes too late.
+    ask(
+        "INSERT INTO oncely.waiting SELECT head, 9000000000000000 FROM oncely.record WHERE key IN ('k10', 'k20', 'k30')",
+    );
+    versions[20] = Version(versions[20].0 + 1_000_000);
+    let ends: Vec<_> = versions
+        .iter()
+        .enumerate()
+        .map(|(number, version)| {
+            let key = format!("k{number}");
+            let change = Change::Put(Box::new(draft(&key, succeeded(&key), LONG)));
+            store.replace(id(&key), *version, change, vec![Event::new(id(&key), 1, EventKind::Succeeded)])
+        })
+        .collect();
+    for (number, end) in ends.into_iter().enumerate() {
+        let taken = matches!(end.await.unwrap(), Replaced::Done(Some(_)));
+        assert_eq!(taken, number != 20, "k{number}");
+    }
+    store.flush().await.unwrap();
+    // Whoever has been told is not told again.
+    let waited_for = "SELECT string_agg(key, ' ') FROM oncely.waiting JOIN oncely.record USING (head)";
+    assert_eq!(ask(waited_for), "k20");
+    for number in 0..40 {
+        let query = LogQuery { intent: Some(id(&format!("k{number}"))), limit: 10, ..LogQuery::default() };
+        let logged = store.log(query).await.unwrap().items;
+        let kinds: Vec<_> = logged.iter().map(|logged| logged.event.kind).collect();
+        let expected: &[EventKind] =
+            if number == 20 { &[EventKind::Began] } else { &[EventKind::Began, EventKind::Succeeded] };
+        assert_eq!(kinds, expected, "k{number}");
+    }
 }
