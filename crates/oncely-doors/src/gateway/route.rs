@@ -83,7 +83,7 @@ impl Route {
     ) -> Self {
         let timeouts = Timeouts { ping: common.ping, ..config.timeouts };
         let (address, tls) = (config.upstream.clone(), common.tls.cloned());
-        let upstream = Upstream::new(address, tls, timeouts, common.idle_max);
+        let upstream = Upstream::new(address, tls, timeouts, common.idle_max, counters.clone());
         let way = Arc::new(config.way.clone());
         let to = |key: KeyPassed| {
             let (upstream, way, counters) = (upstream.clone(), way.clone(), counters.clone());

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -17,12 +18,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use oncely::tower::{Body, BoxError};
 use oncely_core::limits::HTTP_HEAD_BYTES_MAX;
 use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
-use super::activity::Underway;
+use super::activity::{Activity, Underway, Watched};
 use super::address::{Address, Speech};
+use super::counters::Counters;
 pub use super::wire::AnswerBody;
 use super::wire::Wire;
 
@@ -88,6 +91,8 @@ pub struct Upstream {
     speaks_http1: AtomicBool,
     /// Held by whoever opens a connection that all may share.
     connecting: tokio::sync::Mutex<()>,
+    /// The clients on whose behalf it is used.
+    lane: Arc<Counters>,
 }
 
 /// Connections that wait for the next request, the newest last.
@@ -136,6 +141,7 @@ impl Upstream {
         tls: Option<TlsConnector>,
         timeouts: Timeouts,
         idle_max: usize,
+        lane: Arc<Counters>,
     ) -> Arc<Self> {
         Arc::new(Self {
             speaks_http1: AtomicBool::new(address.speech == Speech::Http1),
@@ -147,6 +153,7 @@ impl Upstream {
             shared: Mutex::default(),
             shares: AtomicU64::new(0),
             connecting: tokio::sync::Mutex::default(),
+            lane,
         })
     }
 
@@ -302,10 +309,10 @@ impl Upstream {
                 if is_http2 {
                     return self.speak_http2(TokioIo::new(stream)).await;
                 }
-                speak_http1(TokioIo::new(stream), reuse).await
+                self.speak_http1(stream, reuse).await
             }
             (_, Speech::Http2) => self.speak_http2(TokioIo::new(stream)).await,
-            _ => speak_http1(TokioIo::new(stream), reuse).await,
+            _ => self.speak_http1(stream, reuse).await,
         }
     }
 
@@ -323,6 +330,29 @@ impl Upstream {
         let shared = Shared { sender, number: self.shares.fetch_add(1, Ordering::Relaxed) };
         *lock(&self.shared) = Some(shared.clone());
         Ok(Connection::Shared { shared, reused: false })
+    }
+
+    async fn speak_http1<T>(&self, stream: T, reuse: Reuse) -> Result<Connection, BoxError>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(HTTP_HEAD_BYTES_MAX);
+        let activity = Arc::new(Activity::default());
+        let io = Watched::new(stream, Bytes::new(), activity.clone());
+        // How it ends shows in what was sent on it.
+        let wire = match reuse {
+            Reuse::Allowed => {
+                let (sender, connection) = builder.handshake(io.among(self.lane.clone())).await?;
+                Wire::ours(sender, Box::pin(async move { drop(connection.await) }), activity)
+            }
+            Reuse::ForUpgrade => {
+                let (sender, connection) = builder.handshake(io).await?;
+                tokio::spawn(async move { drop(connection.with_upgrades().await) });
+                Wire::of_task(sender)
+            }
+        };
+        Ok(Connection::One { wire, reused: false })
     }
 
     /// Ties the connection to the body: it is free again when the body has ended.
@@ -349,24 +379,6 @@ async fn sweep(upstream: Weak<Upstream>, every: Duration) {
             return;
         }
     }
-}
-
-async fn speak_http1<T>(io: T, reuse: Reuse) -> Result<Connection, BoxError>
-where
-    T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let mut builder = http1::Builder::new();
-    builder.max_buf_size(HTTP_HEAD_BYTES_MAX);
-    let (sender, connection) = builder.handshake(io).await?;
-    // How it ends shows in what was sent on it.
-    let wire = match reuse {
-        Reuse::Allowed => Wire::ours(sender, Box::pin(async move { drop(connection.await) })),
-        Reuse::ForUpgrade => {
-            tokio::spawn(async move { drop(connection.with_upgrades().await) });
-            Wire::of_task(sender)
-        }
-    };
-    Ok(Connection::One { wire, reused: false })
 }
 
 /// An error with what caused it.

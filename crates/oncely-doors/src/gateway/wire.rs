@@ -19,6 +19,7 @@ use hyper::client::conn::http1::SendRequest;
 use oncely::tower::BoxError;
 use tokio::task::coop::unconstrained;
 
+use super::activity::Activity;
 use super::upstream::{Outgoing, Upstream};
 
 /// Moves a connection; resolves when it has ended.
@@ -28,6 +29,8 @@ pub(super) type Motion = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) struct Wire {
     sender: SendRequest<Outgoing>,
     motion: Mover,
+    /// What goes on on it.
+    activity: Arc<Activity>,
 }
 
 enum Mover {
@@ -41,13 +44,13 @@ enum Mover {
 
 impl Wire {
     /// A connection that is moved from here.
-    pub(super) fn ours(sender: SendRequest<Outgoing>, motion: Motion) -> Self {
-        Self { sender, motion: Mover::Us(motion) }
+    pub(super) fn ours(sender: SendRequest<Outgoing>, motion: Motion, activity: Arc<Activity>) -> Self {
+        Self { sender, motion: Mover::Us(motion), activity }
     }
 
     /// A connection that a task moves.
     pub(super) fn of_task(sender: SendRequest<Outgoing>) -> Self {
-        Self { sender, motion: Mover::Task }
+        Self { sender, motion: Mover::Task, activity: Arc::default() }
     }
 
     fn advance(&mut self, context: &mut Context<'_>) {
@@ -78,6 +81,7 @@ impl Wire {
         &mut self,
         request: Request<Outgoing>,
     ) -> Result<Response<Incoming>, TrySendError<Request<Outgoing>>> {
+        self.activity.begin();
         // Nobody wakes it if it has to pause for the sake of other tasks.
         let mut answer = pin!(unconstrained(self.sender.try_send_request(request)));
         std::future::poll_fn(|context| self.poll(context, |nobody| answer.as_mut().poll(nobody))).await

@@ -66,7 +66,7 @@ impl Exporter {
         counts: Arc<Counts>,
     ) -> Self {
         let timeouts = Timeouts { answer: SEND_PATIENCE, ..Timeouts::default() };
-        let upstream = Upstream::new(config.endpoint.clone(), tls, timeouts, IDLE_MAX);
+        let upstream = Upstream::new(config.endpoint.clone(), tls, timeouts, IDLE_MAX, Arc::default());
         Self { config, upstream, waiting, pending: VecDeque::new(), metrics, counts, since: wall() }
     }
 

@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -52,7 +52,7 @@ async fn no_more_idle_connections_are_kept_than_allowed() {
     let serving = std::thread::spawn(move || service(listener, REQUESTS, ended));
     // None of them is closed because of its age.
     let timeouts = Timeouts { idle: Duration::from_secs(3600), ..Timeouts::default() };
-    let upstream = Upstream::new(address, None, timeouts, MOST);
+    let upstream = Upstream::new(address, None, timeouts, MOST, Arc::default());
     let sent = (0..REQUESTS).map(|_| {
         let upstream = upstream.clone();
         tokio::spawn(async move {

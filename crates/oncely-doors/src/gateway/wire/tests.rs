@@ -77,7 +77,7 @@ async fn an_answer_is_seen_by_a_task_that_has_used_up_its_time() {
     let service = AnswersAtOnce::default();
     let answered = service.answered.clone();
     let (sender, connection) = http1::handshake(service).await.unwrap();
-    let mut wire = Wire::ours(sender, Box::pin(async move { drop(connection.await) }));
+    let mut wire = Wire::ours(sender, Box::pin(async move { drop(connection.await) }), Arc::default());
     let request = Request::get("/").header("host", "up").body(Body::whole(Bytes::new())).unwrap();
     let mut sending = pin!(wire.send(request));
     let answer = poll_fn(|context| {
