@@ -3,9 +3,10 @@
 //! Three things tell: the bodies that are still held, requests and answers alike; whether what was written has left;
 //! and how many requests there have been.
 //!
-//! Where many connections are served, an answer is not written at once, but when the others that have something to do had
-//! their turn, too. Then all that is ready is read and worked out first, and all answers leave one after the other: a client
-//! on the same machine is woken for many of them instead of each, and code that takes turns less often stays in the caches.
+//! Where many connections are served, an answer is not written at once, nor is a request to a service sent, but when the
+//! others that have something to do had their turn, too. Then all that is ready is read and worked out first, and all answers
+//! leave one after the other: a client on the same machine is woken for many of them instead of each, and code that takes
+//! turns less often stays in the caches.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -115,7 +116,7 @@ pub(super) struct Watched<T> {
     activity: Arc<Activity>,
     /// The others that are served here, if they go first.
     others: Option<Arc<Counters>>,
-    /// The latest request whose answer has let others go first.
+    /// The latest request for which others have gone first.
     waited: u64,
 }
 
@@ -124,12 +125,12 @@ impl<T> Watched<T> {
         Self { io: TokioIo::new(io), before, activity, others: None, waited: 0 }
     }
 
-    /// Lets others go first before an answer is written, where there are many.
+    /// Lets others go first before a request is sent or answered, where there are many.
     pub(super) fn among(self, others: Arc<Counters>) -> Self {
         Self { others: Some(others), ..self }
     }
 
-    /// Whether the answer to the latest request waits until others had their turn: once, and only if there are many.
+    /// Whether the latest request, or the answer to it, waits until others had their turn: once, and only if there are many.
     fn lets_others_go_first(&mut self, context: &Context<'_>) -> bool {
         let request = self.activity.requests.load(Ordering::Relaxed);
         let waits = self.waited != request && self.others.as_ref().is_some_and(|o| o.awake() > FEW);
