@@ -146,7 +146,7 @@ fn is_silent(mut connection: &TcpStream) -> bool {
 #[test]
 fn a_look_through_the_ledger_that_never_ends_keeps_nobody_from_the_gateway() {
     let home = home("");
-    let serving = serve(home.path(), &[]);
+    let mut serving = serve(home.path(), &[]);
     assert_eq!(send(serving.listening, ORDER, "{}").0, 201);
     // From now on whoever lists records counts for ever.
     let ledger = rusqlite::Connection::open(home.path().join("ledger").join("ledger.db")).unwrap();
@@ -179,6 +179,14 @@ fn a_look_through_the_ledger_that_never_ends_keeps_nobody_from_the_gateway() {
         assert_eq!(&answer, b"HTTP/1.1 201", "client {number}");
     }
     assert!(is_silent(&listing), "the listing has come to an end");
+    // Nor does it keep the process from ending.
+    let number = serving.child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &number]).status().unwrap().success());
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(180);
+    while serving.child.try_wait().unwrap().is_none() {
+        assert!(std::time::Instant::now() < deadline, "it waits for the listing");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 }
 
 #[test]
