@@ -192,8 +192,10 @@ pub(crate) enum Keys {
 /// A load for wrk.
 pub(crate) struct Load {
     pub(crate) script: PathBuf,
-    pub(crate) seconds: u64,
 }
+
+/// How long a load lasts: the shortest that wrk can do.
+const TURN: &str = "1s";
 
 /// What wrk has seen.
 #[derive(Debug, Clone, Copy)]
@@ -204,7 +206,7 @@ pub(crate) struct Loaded {
 }
 
 impl Load {
-    /// Asks for so long over so many connections. `name` sets these keys apart from others.
+    /// Asks for a turn over so many connections. `name` sets these keys apart from others.
     pub(crate) fn run(
         &self,
         to: SocketAddr,
@@ -216,14 +218,7 @@ impl Load {
         let threads = connections.min(2);
         let output = Command::new("wrk")
             .args(["--latency", "--timeout", "30s"])
-            .args([
-                "-t",
-                &threads.to_string(),
-                "-c",
-                &connections.to_string(),
-                "-d",
-                &format!("{}s", self.seconds),
-            ])
+            .args(["-t", &threads.to_string(), "-c", &connections.to_string(), "-d", TURN])
             .arg("-s")
             .arg(&self.script)
             .arg(format!("http://{to}{path}"))

@@ -33,10 +33,7 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
     std::fs::create_dir(&dir)?;
     let dir = dir.canonicalize()?;
     let upstream = web::upstream()?;
-    let load = Load {
-        script: bench.root.join("bench/http/load.lua").canonicalize()?,
-        seconds: bench.duration.as_secs().max(1),
-    };
+    let load = Load { script: bench.root.join("bench/http/load.lua").canonicalize()? };
     let world = World {
         nginx: web::nginx(&dir, upstream.address)?,
         bare: web::bare(upstream.address)?,
@@ -53,7 +50,11 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
     let mut seen = Seen::default();
     for round in 1..=bench.rounds {
         progress(&format!("HTTP requests, round {round} of {}", bench.rounds));
-        seen.push(&world, bench.keys())?;
+        let mut turns = Seen::default();
+        for _ in 0..bench.duration.as_secs().max(1) {
+            turns.push(&world, bench.keys())?;
+        }
+        seen.push_medians(&mut turns);
     }
     drop(world);
     bench.remove(&ledger)?;
@@ -112,7 +113,7 @@ impl World {
     }
 }
 
-/// Figures, round by round.
+/// Figures, turn by turn or round by round.
 #[derive(Default)]
 struct Seen {
     nginx: Series,
@@ -133,6 +134,7 @@ struct Seen {
 }
 
 impl Seen {
+    /// One turn: everybody in turn, as short as wrk can, so that whatever else the machine does falls on all of them.
     fn push(&mut self, world: &World, keys: u64) -> Result<()> {
         let nginx = world.load(&world.nginx, "/pass", CONNECTIONS)?;
         let pass = world.load(&world.gateway, "/pass", CONNECTIONS)?;
@@ -155,6 +157,35 @@ impl Seen {
         self.one_pass.push(world.load(&world.gateway, "/pass", 1)?.p50);
         self.one_replay.push(world.load(&world.gateway, "/guard", 1)?.p50);
         Ok(())
+    }
+
+    fn all(&mut self) -> [&mut Series; 15] {
+        [
+            &mut self.nginx,
+            &mut self.nginx_p99,
+            &mut self.bare,
+            &mut self.pass,
+            &mut self.pass_p99,
+            &mut self.replay,
+            &mut self.fresh,
+            &mut self.fresh_p50,
+            &mut self.fresh_p99,
+            &mut self.restate,
+            &mut self.one_direct,
+            &mut self.one_nginx,
+            &mut self.one_bare,
+            &mut self.one_pass,
+            &mut self.one_replay,
+        ]
+    }
+
+    /// One round: the middle of its turns.
+    fn push_medians(&mut self, turns: &mut Self) {
+        for (series, turns) in self.all().into_iter().zip(turns.all()) {
+            if !turns.median().is_nan() {
+                series.push(turns.median());
+            }
+        }
     }
 
     fn rows(&self) -> Vec<Row> {
