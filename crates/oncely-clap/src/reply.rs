@@ -216,7 +216,7 @@ pub(crate) fn executed(
     let show = place.command(&format!("show {}", info.intent().short()));
     let mut reply = match &execution.outcome {
         Outcome::Succeeded { effect, result } => succeeded(*effect, result.as_deref(), done),
-        Outcome::Rejected(failure) => {
+        Outcome::Rejected(failure) | Outcome::NotStarted(failure) => {
             // "Retryable" and a known effect say that nothing happened, which an attempt before may have made untrue.
             match execution.unrecorded {
                 Some(Unrecorded::EarlierUnknown) => {

@@ -82,6 +82,9 @@ pub enum Outcome {
     },
     /// It is certain that nothing happened.
     Rejected(Failure),
+    /// Nothing was even begun: nothing was sent, no process was started. It is remembered as rejected and costs no retry,
+    /// so that a key outlasts a service that cannot be reached for a while.
+    NotStarted(Failure),
     /// It may have happened.
     Unknown(Doubt),
 }
@@ -97,6 +100,19 @@ impl Outcome {
     /// It is certain that nothing happened.
     pub fn rejected(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Rejected(Failure::new(code, message))
+    }
+
+    /// Nothing was even begun.
+    pub fn not_started(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::NotStarted(Failure::new(code, message))
+    }
+
+    /// Why it is certain that nothing happened, if it is.
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Rejected(failure) | Self::NotStarted(failure) => Some(failure),
+            Self::Succeeded { .. } | Self::Unknown(_) => None,
+        }
     }
 
     /// It may have happened; what is known.

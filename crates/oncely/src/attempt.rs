@@ -199,7 +199,7 @@ impl Oncely {
         outcome: Outcome,
         held: Held,
     ) -> Option<Unrecorded> {
-        let rejected = matches!(outcome, Outcome::Rejected(_));
+        let rejected = outcome.failure().is_some();
         let input = Input::Complete { token, outcome };
         let patience = tokio::time::Instant::now() + COMPLETE_PATIENCE;
         let mut pause = RETRY_FIRST;

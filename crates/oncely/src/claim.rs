@@ -111,7 +111,7 @@ impl Drop for Claim {
         drop(tokens);
         forget_live(self.token);
         // Others would wait for us as long as this process lives, so say that nothing was started.
-        self.oncely.disown_in_background(self.intent, self.token, Outcome::Rejected(not_started()));
+        self.oncely.disown_in_background(self.intent, self.token, Outcome::NotStarted(not_started()));
     }
 }
 

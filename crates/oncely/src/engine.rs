@@ -243,7 +243,7 @@ impl Oncely {
         if let Some(record) = record
             && self.never_started(record)
         {
-            let outcome = Outcome::Rejected(not_started());
+            let outcome = Outcome::NotStarted(not_started());
             let input = Input::Complete { token: record.body.token, outcome };
             return Transition { decision: Decision::Again, ..step(Some(record), &input, now) };
         }

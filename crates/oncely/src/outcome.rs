@@ -46,6 +46,12 @@ pub fn rejected(code: impl Into<String>, message: impl Into<String>) -> Outcome 
     Outcome::rejected(code, message)
 }
 
+/// Nothing was even begun, such as a service that could not be reached: a later call may run it again, and that costs
+/// nothing of the budget for retries.
+pub fn not_started(code: impl Into<String>, message: impl Into<String>) -> Outcome {
+    Outcome::not_started(code, message)
+}
+
 /// It may have happened: it is never started again by itself.
 pub fn unknown(message: impl Into<String>) -> Outcome {
     Outcome::unknown(message)

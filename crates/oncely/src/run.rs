@@ -104,7 +104,7 @@ where
     match ask(probe).await {
         Finding::NotHappened => act().await,
         Finding::Happened(result) => Outcome::Succeeded { effect: Effect::Noop, result },
-        Finding::Unsure(why) => Outcome::Rejected(Failure::new(
+        Finding::Unsure(why) => Outcome::NotStarted(Failure::new(
             "CHECK_UNSURE",
             format!("the check before acting could not tell whether it has happened: {why}"),
         )),

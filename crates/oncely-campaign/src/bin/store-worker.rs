@@ -185,7 +185,7 @@ fn told(answer: &Answer) -> Told {
     match answer {
         Answer::Executed(execution) => match (&execution.unrecorded, &execution.outcome) {
             (None, Outcome::Succeeded { result, .. }) => succeeded(result.as_deref()),
-            (None, Outcome::Rejected(_)) => Told::Ended("rejected KEY".into()),
+            (None, Outcome::Rejected(_) | Outcome::NotStarted(_)) => Told::Ended("rejected KEY".into()),
             (None, Outcome::Unknown(_)) => Told::Ended("unknown KEY".into()),
             // This process goes on trying to record it; the next answer waits for that.
             (Some(Unrecorded::StoreFailed(_)), _) => Told::Again("unrecorded"),

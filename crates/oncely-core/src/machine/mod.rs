@@ -72,7 +72,7 @@ fn begin(record: Option<&Record>, call: &Begin<'_>, now: Millis) -> Transition {
             Transition::says(Decision::Replay)
         }
         State::Succeeded { .. } => Transition::says(Decision::ReplayWithoutResult),
-        State::Rejected { .. } if budget_left(record, call.policy) => {
+        State::Rejected { settled, .. } if may_retry(record, settled, call.policy) => {
             execute(record, call, Because::Rejected)
         }
         State::Rejected { .. } => Transition::says(Decision::ReplayRejection),
@@ -137,14 +137,14 @@ fn complete(record: Option<&Record>, token: AttemptToken, outcome: &Outcome) -> 
         return Transition::says(Decision::Superseded)
             .with_event(event(EventKind::Superseded).with_note(superseded_note(outcome)));
     }
-    if let Outcome::Rejected(failure) = outcome
+    if let Some(failure) = outcome.failure()
         && earlier::is_unsettled(record)
     {
         return earlier::rejected_after_doubt(record, failure);
     }
     let kind = match (&record.body.state, outcome) {
         (State::Running { .. }, Outcome::Succeeded { .. }) => EventKind::Succeeded,
-        (State::Running { .. }, Outcome::Rejected(_)) => EventKind::Rejected,
+        (State::Running { .. }, Outcome::Rejected(_) | Outcome::NotStarted(_)) => EventKind::Rejected,
         (State::Running { .. }, Outcome::Unknown(_)) => EventKind::InDoubt,
         // The attempt's own word about its doubt adds nothing.
         (_, Outcome::Unknown(_)) => return Transition::says(Decision::Recorded),
@@ -163,9 +163,13 @@ fn complete(record: Option<&Record>, token: AttemptToken, outcome: &Outcome) -> 
         Outcome::Succeeded { effect, result } => {
             State::Succeeded { effect: *effect, result: result.clone(), settled: Settled::Attempt }
         }
-        Outcome::Rejected(failure) => {
-            // Counted once per attempt: a person or probe may have counted it before the attempt spoke.
-            if !matches!(record.body.state, State::Rejected { .. }) {
+        Outcome::Rejected(failure) | Outcome::NotStarted(failure) => {
+            // Counted once per attempt: a person or probe may have counted it before the attempt spoke. What was never
+            // started has used neither its downstream key nor a retry.
+            if !matches!(
+                (&record.body.state, outcome),
+                (State::Rejected { .. }, _) | (_, Outcome::NotStarted(_))
+            ) {
                 draft.body.rejections += 1;
             }
             logged = logged.with_note(format!("{}: {}", failure.code, failure.message));
@@ -182,7 +186,7 @@ fn complete(record: Option<&Record>, token: AttemptToken, outcome: &Outcome) -> 
 fn superseded_note(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Succeeded { .. } => "it had succeeded: the effect may have happened twice",
-        Outcome::Rejected(_) => "it had been rejected: nothing happened",
+        Outcome::Rejected(_) | Outcome::NotStarted(_) => "it had been rejected: nothing happened",
         Outcome::Unknown(_) => "its outcome is unknown: the effect may have happened twice",
     }
 }
@@ -307,6 +311,13 @@ fn owner_of(record: &Record) -> Owner {
     }
 }
 
+/// Whether what was rejected may run again. A person who found that nothing happened grants one more attempt, as a probe
+/// does; a tool that grants no retry at all is never run a second time.
+fn may_retry(record: &Record, settled: &Settled, policy: &Policy) -> bool {
+    let granted = matches!(settled, Settled::Person(_)) || record.body.rejections <= policy.max_retries;
+    granted && policy.max_retries > 0
+}
+
 fn budget_left(record: &Record, policy: &Policy) -> bool {
     record.body.tries <= policy.max_retries
 }
@@ -366,8 +377,14 @@ fn execute(record: &Record, call: &Begin<'_>, because: Because) -> Transition {
             draft.body.rejections = 0;
         }
         Because::AskedAgain => {}
-        // A rejection made a new downstream key, which is used now for the first time.
-        Because::Rejected => draft.sent = Stamp::OnWrite,
+        Because::Rejected => {
+            // A rejection made a new downstream key, which is used now for the first time. An attempt that was never
+            // started made none, and the key may have been used before it.
+            if record.body.rejections >= record.body.tries {
+                draft.sent = Stamp::OnWrite;
+            }
+            draft.body.tries = record.body.rejections + 1;
+        }
         // The downstream key is the same, and so is the time of its first use.
         Because::Harmless => {}
         // So too here; and what was found not to have happened casts no doubt on this attempt and costs no budget.

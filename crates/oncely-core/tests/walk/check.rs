@@ -72,10 +72,12 @@ fn the_promise(
         }
         _ => false,
     };
-    let first_use = before.current().filter(|a| a.key == run.downstream_key).map(|a| a.started).min();
+    // What was never started has not used its key.
+    let used = before.current().filter(|a| a.key == run.downstream_key && a.said != Said::NotStarted);
+    let first_use = used.map(|a| a.started).min();
     let remembered = first_use.is_some_and(|at| before.now.since(at) < FORWARDS);
     for attempt in before.current() {
-        let certain = attempt.said == Said::Rejected || attempt.cleared || looked;
+        let certain = attempt.denies() || attempt.cleared || looked;
         let deduplicated =
             policy.forwards_key_for_ms.is_some() && attempt.key == run.downstream_key && remembered;
         if !(certain || policy.idempotent || deduplicated) {
@@ -242,7 +244,7 @@ fn the_record_tells_the_truth(world: &World) -> Result<(), String> {
         State::Succeeded { .. } if !world.current().any(|a| a.fate == Fate::Happened) => {
             Err("the record says succeeded, and nothing has happened".into())
         }
-        State::Rejected { .. } => match world.current().find(|a| a.said != Said::Rejected && !a.cleared) {
+        State::Rejected { .. } => match world.current().find(|a| !a.denies() && !a.cleared) {
             Some(open) => Err(format!("the record says rejected, and {open:?} may have happened")),
             None => Ok(()),
         },

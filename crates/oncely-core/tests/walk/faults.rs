@@ -1,7 +1,7 @@
 //! Machines with one fault each. A walk that does not catch them proves nothing.
 
-use oncely_core::machine::{Decision, Input, Transition, Write, step};
-use oncely_core::{Failure, Millis, Outcome, Record, Settled, State};
+use oncely_core::machine::{Because, Decision, Input, Transition, Write, step};
+use oncely_core::{Failure, Millis, Outcome, Record, Settled, Stamp, State};
 
 use crate::setup::{LEASE, REMEMBER};
 use crate::world::Step;
@@ -15,6 +15,7 @@ pub(crate) const FAULTS: &[(&str, Step)] = &[
     ("in-doubt records expire", doubts_expire),
     ("a downstream remembers for ever", downstream_never_forgets),
     ("a rejection hides the doubt before it", rejection_hides_doubt),
+    ("what was never started counts as the first use of its downstream key", never_started_is_a_first_use),
     ("attempt numbers start again", attempts_restart),
     ("a timeout means that nothing happened", unknown_is_rejected),
     ("a guessed intent ends while it is in doubt", doubt_is_a_new_generation),
@@ -86,7 +87,7 @@ fn downstream_never_forgets(record: Option<&Record>, input: &Input<'_>, now: Mil
 
 fn rejection_hides_doubt(record: Option<&Record>, input: &Input<'_>, now: Millis) -> Transition {
     match (record, input) {
-        (Some(r), Input::Complete { outcome: Outcome::Rejected(_), .. }) => {
+        (Some(r), Input::Complete { outcome, .. }) if outcome.failure().is_some() => {
             let mut alone = r.clone();
             alone.body.tries = alone.body.rejections + 1;
             let mut transition = step(Some(&alone), input, now);
@@ -97,6 +98,16 @@ fn rejection_hides_doubt(record: Option<&Record>, input: &Input<'_>, now: Millis
         }
         _ => step(record, input, now),
     }
+}
+
+fn never_started_is_a_first_use(record: Option<&Record>, input: &Input<'_>, now: Millis) -> Transition {
+    let mut transition = step(record, input, now);
+    if let (Write::Put(draft), Decision::Execute(run)) = (&mut transition.write, &transition.decision)
+        && run.because == Because::Rejected
+    {
+        draft.sent = Stamp::OnWrite;
+    }
+    transition
 }
 
 fn attempts_restart(record: Option<&Record>, input: &Input<'_>, now: Millis) -> Transition {

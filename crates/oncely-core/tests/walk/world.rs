@@ -25,6 +25,7 @@ pub(crate) enum Said {
     Nothing,
     Succeeded,
     Rejected,
+    NotStarted,
     Unknown,
 }
 
@@ -182,12 +183,12 @@ impl World {
                     moves.push(Move::Act { attempt });
                 }
             }
-            for said in [Said::Succeeded, Said::Rejected, Said::Unknown] {
+            for said in [Said::Succeeded, Said::Rejected, Said::NotStarted, Said::Unknown] {
                 // The truth, for the first time, after an unknown, or again because the answer was lost.
                 let may = matches!(a.said, Said::Nothing | Said::Unknown) && a.acting || a.said == said;
                 let true_word = match said {
                     Said::Succeeded => a.fate == Fate::Happened,
-                    Said::Rejected => a.fate != Fate::Happened,
+                    Said::Rejected | Said::NotStarted => a.fate != Fate::Happened,
                     Said::Unknown => true,
                     Said::Nothing => false,
                 };
@@ -347,7 +348,7 @@ impl World {
         }
         for a in &self.attempts {
             let bits =
-                a.fate as u8 | (a.said as u8) << 2 | u8::from(a.acting) << 4 | u8::from(a.cleared) << 5;
+                a.fate as u8 | (a.said as u8) << 2 | u8::from(a.acting) << 5 | u8::from(a.cleared) << 6;
             key.extend([a.life as u8, a.generation as u8, bits, a.key.0[0], age(a.started, FORWARDS)]);
         }
         key
@@ -358,6 +359,11 @@ impl Attempt {
     /// Nobody has begun to act on it.
     fn is_untouched(&self) -> bool {
         self.acting && self.fate == Fate::NotYet && self.said == Said::Nothing
+    }
+
+    /// It has said itself that nothing happened.
+    pub(crate) fn denies(&self) -> bool {
+        matches!(self.said, Said::Rejected | Said::NotStarted)
     }
 
     fn stop(&mut self) {
@@ -372,6 +378,7 @@ fn outcome(said: Said) -> Outcome {
     match said {
         Said::Succeeded => Outcome::Succeeded { effect: Effect::Created, result: Some(b"result"[..].into()) },
         Said::Rejected => Outcome::Rejected(Failure::new("REFUSED", "nothing happened")),
+        Said::NotStarted => Outcome::not_started("UNREACHABLE", "nothing was sent"),
         Said::Nothing | Said::Unknown => Outcome::Unknown(Doubt::new(DoubtCause::TimedOut, "no answer")),
     }
 }

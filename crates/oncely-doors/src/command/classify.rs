@@ -121,7 +121,7 @@ mod tests {
         let rules = Rules { effect: Effect::Executed, rejected_on };
         match outcome(ended, &rules) {
             Outcome::Succeeded { effect, .. } => effect.to_string(),
-            Outcome::Rejected(failure) => format!("rejected {}", failure.code),
+            Outcome::Rejected(failure) | Outcome::NotStarted(failure) => format!("rejected {}", failure.code),
             Outcome::Unknown(_) => "unknown".into(),
         }
     }

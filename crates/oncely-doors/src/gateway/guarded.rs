@@ -72,7 +72,7 @@ impl Destination {
             Ok(body) => body,
             Err(why) => {
                 let problem = Problem::new(Code::BodyUnusable, why.clone());
-                return said(problem, reader, Class::Rejected, why);
+                return said(problem, reader, Class::NotStarted, why);
             }
         };
         forward::prepare(&mut parts, self.upstream.address(), &self.way, peer, Wish::Plain);
@@ -130,7 +130,7 @@ impl Destination {
                 let detail = "the service could not be reached and nothing was sent; nothing happened. Try again \
                               with the same key";
                 let problem = Problem::new(Code::UpstreamUnreachable, detail);
-                return said(problem, reader, Class::Rejected, format!("nothing was sent: {why}"));
+                return said(problem, reader, Class::NotStarted, format!("nothing was sent: {why}"));
             }
             SendFailure::MaybeSent(why) => {
                 (StatusCode::BAD_GATEWAY, format!("the request was sent, and no answer came: {why}"))

@@ -141,7 +141,7 @@ mod tests {
         match verdict("pay", Effect::Executed, &Response::read(&text).unwrap(), &policy, talk) {
             Verdict::InputRequired => "input required".into(),
             Verdict::Ended(Outcome::Succeeded { .. }) => "succeeded".into(),
-            Verdict::Ended(Outcome::Rejected(_)) => "rejected".into(),
+            Verdict::Ended(Outcome::Rejected(_) | Outcome::NotStarted(_)) => "rejected".into(),
             Verdict::Ended(Outcome::Unknown(_)) => "unknown".into(),
         }
     }

@@ -248,7 +248,7 @@ fn spent(form: Form, replay: &Replay, answer: &Answer) -> String {
 
 /// The answer to a call that ran now; `raw` is the server's own result, if there is one. `None` where that says it all.
 pub fn executed(form: Form, execution: &Execution, record: &RecordName, raw: Option<&str>) -> Option<String> {
-    if let (Outcome::Rejected(failure), None) = (&execution.outcome, raw) {
+    if let (Some(failure), None) = (execution.outcome.failure(), raw) {
         let message = with_page(&failure.message, failure.detail.as_deref());
         return Some(refused(form, &failure.code, &message, execution.unrecorded.is_none()));
     }
@@ -302,7 +302,7 @@ fn what_is_left_to_say(execution: &Execution, record: &RecordName) -> Option<(St
     let id = execution.intent.short();
     let warning = execution.unrecorded.as_ref().map(|unrecorded| warning(unrecorded, execution.attempt, &id));
     let text = match &execution.outcome {
-        Outcome::Succeeded { .. } | Outcome::Rejected(_) => warning.clone()?,
+        Outcome::Succeeded { .. } | Outcome::Rejected(_) | Outcome::NotStarted(_) => warning.clone()?,
         Outcome::Unknown(doubt) => {
             let why = with_page(&doubt.message, doubt.evidence.as_deref());
             unknown_words("", execution.attempt, &why, &id)
@@ -310,7 +310,9 @@ fn what_is_left_to_say(execution: &Execution, record: &RecordName) -> Option<(St
     };
     let mut envelope = match &execution.outcome {
         Outcome::Succeeded { effect, .. } => Envelope::done(effect.as_str(), Value::Null),
-        Outcome::Rejected(failure) => Envelope::failed(&failure.code, &failure.message, warning.is_none()),
+        Outcome::Rejected(failure) | Outcome::NotStarted(failure) => {
+            Envelope::failed(&failure.code, &failure.message, warning.is_none())
+        }
         Outcome::Unknown(doubt) => {
             Envelope::failed("OUTCOME_UNKNOWN", &doubt.message, false).with_fix(format!("oncely show {id}"))
         }

@@ -52,7 +52,7 @@ impl Sending {
     /// Sends the call and waits for its answer, however long it takes.
     pub(super) async fn run(self, info: AttemptInfo) -> Outcome {
         if !self.flight.launch(&self.id) {
-            return Outcome::rejected(
+            return Outcome::not_started(
                 "CANCELLED",
                 "the client cancelled the call before it was sent; nothing ran",
             );
@@ -97,10 +97,11 @@ impl Judge {
             Reply::NotSent(NoAnswer { why, said }) => {
                 let message = format!("the call did not reach the server: {why}; nothing ran");
                 let failure = Failure::new("NOT_SENT", message);
-                return Outcome::Rejected(match said {
-                    Some(said) => failure.with_detail(kept_as_said(&said)),
-                    None => failure,
-                });
+                return match said {
+                    // It was sent, and refused before it reached anybody.
+                    Some(said) => Outcome::Rejected(failure.with_detail(kept_as_said(&said))),
+                    None => Outcome::NotStarted(failure),
+                };
             }
             Reply::Lost(NoAnswer { why, said }) => {
                 let doubt = Doubt::new(DoubtCause::Reported, why);

@@ -25,6 +25,8 @@ pub enum Class {
     Final,
     /// It is certain that nothing happened; a retry may run it again.
     Rejected,
+    /// Nothing was even begun, such as a service that cannot be reached; a retry may run it, and costs nothing of the budget.
+    NotStarted,
     /// It may have happened; it is never started again by itself.
     Unknown,
 }

@@ -174,14 +174,15 @@ fn outcome_of(
                 None => Outcome::Succeeded { effect, result: None },
             }
         }
-        Class::Rejected => {
+        Class::Rejected | Class::NotStarted => {
             let code = format!("HTTP_{}", parts.status.as_u16());
             let failure = Failure::new(code, why("means that nothing happened"));
             let detail = body.map(keep).filter(|kept| kept.len() <= RESULT_BYTES_MAX);
-            Outcome::Rejected(match detail {
+            let failure = match detail {
                 Some(detail) => failure.with_detail(detail),
                 None => failure,
-            })
+            };
+            if class == Class::NotStarted { Outcome::NotStarted(failure) } else { Outcome::Rejected(failure) }
         }
         Class::Unknown => {
             let start = |body: Bytes| body.slice(..body.len().min(EVIDENCE_BYTES));

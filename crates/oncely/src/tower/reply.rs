@@ -275,8 +275,8 @@ impl Asked {
                 headers.insert(IDEMPOTENCY_EFFECT, HeaderValue::from_static(effect.as_str()));
                 "succeeded"
             }
-            (Outcome::Rejected(_), Some(Unrecorded::EarlierUnknown)) | (Outcome::Unknown(_), _) => "unknown",
-            (Outcome::Rejected(_), _) => "rejected",
+            (_, Some(Unrecorded::EarlierUnknown)) | (Outcome::Unknown(_), _) => "unknown",
+            (Outcome::Rejected(_) | Outcome::NotStarted(_), _) => "rejected",
         };
         headers.insert(IDEMPOTENCY_OUTCOME, HeaderValue::from_static(outcome));
         if let Some(warning) = warning(execution.unrecorded.as_ref()) {

@@ -153,7 +153,7 @@ async fn run_child(
         Err(error) if child::is_certainly_not_started(&error) => {
             let (exit, message) = not_started(&prepared.argv, &error);
             let code = if exit == report::NOT_FOUND { "COMMAND_NOT_FOUND" } else { "SPAWN_FAILED" };
-            return Outcome::Rejected(Rejection::new(code, message));
+            return Outcome::NotStarted(Rejection::new(code, message));
         }
         Err(error) => return Outcome::unknown(format!("the command may have been started: {error}")),
     };

@@ -111,8 +111,10 @@ pub fn executed(execution: &Execution, info: &AttemptInfo, ended: Option<&Ended>
             "oncely: the output is larger than what is kept for a replay; a retry will say that it is done, without it",
         ),
         (Outcome::Succeeded { .. }, Some(_)) => {}
-        (Outcome::Rejected(failure), None) => say(&format!("oncely: {}", failure.message)),
-        (Outcome::Rejected(_), Some(_)) => {}
+        (Outcome::Rejected(failure) | Outcome::NotStarted(failure), None) => {
+            say(&format!("oncely: {}", failure.message))
+        }
+        (Outcome::Rejected(_) | Outcome::NotStarted(_), Some(_)) => {}
         (Outcome::Unknown(doubt), _) => say(&format!(
             "oncely: outcome unknown: {}; a retry will not run it again until you settle it: oncely resolve {id} \
              --succeeded | --rejected, or oncely run --retry-unknown …",
@@ -136,9 +138,11 @@ fn exit_of(execution: &Execution, ended: Option<&Ended>) -> ExitCode {
     match (ended, &execution.outcome) {
         (Some(ended), _) if ended.how != How::TimedOut => exit_code(ended.captured.exit_code),
         (_, Outcome::Succeeded { .. }) => ExitCode::SUCCESS,
-        (_, Outcome::Rejected(failure)) if failure.code == "COMMAND_NOT_FOUND" => ExitCode::from(NOT_FOUND),
-        (_, Outcome::Rejected(failure)) if failure.code == "SPAWN_FAILED" => ExitCode::from(NOT_EXECUTABLE),
-        (_, Outcome::Rejected(_)) => ExitCode::from(exit::PRECONDITION),
+        (_, Outcome::Rejected(failure) | Outcome::NotStarted(failure)) => match failure.code.as_str() {
+            "COMMAND_NOT_FOUND" => ExitCode::from(NOT_FOUND),
+            "SPAWN_FAILED" => ExitCode::from(NOT_EXECUTABLE),
+            _ => ExitCode::from(exit::PRECONDITION),
+        },
         (_, Outcome::Unknown(_)) => ExitCode::from(exit::UNKNOWN),
     }
 }
@@ -156,7 +160,7 @@ fn envelope_of(
             let captured = captured.or_else(|| result.as_deref().and_then(Captured::decode));
             Envelope::done(effect.as_str(), captured.as_ref().map_or(Value::Null, data_of))
         }
-        Outcome::Rejected(failure) => {
+        Outcome::Rejected(failure) | Outcome::NotStarted(failure) => {
             // "Retryable" says that nothing happened, which an attempt before this one may have made untrue.
             let certain = !matches!(execution.unrecorded, Some(Unrecorded::EarlierUnknown));
             Envelope::failed(&failure.code, &failure.message, certain)
