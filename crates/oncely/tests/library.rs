@@ -71,7 +71,7 @@ impl Bench {
 fn word(answer: &Answer) -> &'static str {
     match answer {
         Answer::Executed(e) if e.succeeded() => "executed",
-        Answer::Executed(e) if matches!(e.outcome, Outcome::Rejected(_)) => "rejected",
+        Answer::Executed(e) if e.outcome.failure().is_some() => "rejected",
         Answer::Executed(_) => "ended unknown",
         Answer::Replayed(_) => "replayed",
         Answer::Refused(_) => "refused",

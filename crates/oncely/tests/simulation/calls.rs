@@ -175,7 +175,8 @@ fn effect(world: World, intent: IntentId, token: AttemptToken, downstream: Strin
             (Ending::Unknown, _) => Outcome::unknown("a simulated timeout"),
             (Ending::Says, Some(result)) => Outcome::succeeded(Effect::Executed, result),
             (Ending::Says, None) => {
-                Outcome::Rejected(Failure::new("DECLINED", "nothing happened").with_detail(token.0.to_vec()))
+                let failure = Failure::new("DECLINED", "nothing happened").with_detail(token.0.to_vec());
+                if token.0[0] % 2 == 0 { Outcome::Rejected(failure) } else { Outcome::NotStarted(failure) }
             }
         }
     })
