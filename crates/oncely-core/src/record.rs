@@ -55,9 +55,9 @@ pub struct Body {
     pub generation: u32,
     /// Attempts begun so far in all generations; the number of the latest.
     pub attempts: u32,
-    /// Attempts begun so far in this generation, less those before the latest that were never started, or that a probe or
-    /// a person found not to have happened. More than one above `rejections`: an attempt before the latest may have
-    /// happened. One above it, and rejected: the latest was never started.
+    /// Attempts begun so far in this generation, less those before the latest that were never started (and were no retry
+    /// of something unknown), or that a probe or a person found not to have happened. More than one above `rejections`:
+    /// an attempt before the latest may have happened. One above it, and rejected: the latest was never started.
     pub tries: u32,
     /// Attempts of this generation that are certain not to have happened.
     pub rejections: u32,

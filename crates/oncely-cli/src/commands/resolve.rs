@@ -29,7 +29,7 @@ pub(crate) struct ResolveArgs {
     /// It happened: later calls replay it
     #[arg(long)]
     succeeded: bool,
-    /// It did not happen: a later call may run it again
+    /// It did not happen: a later call may run it again, unless the tool grants no retry at all
     #[arg(long)]
     rejected: bool,
     /// The result to replay from now on; - for standard input. Of a command: its standard output
@@ -65,7 +65,11 @@ pub(crate) async fn run(global: &Global, args: ResolveArgs) -> Result<ExitCode, 
     if output::wants_json(global.json) {
         output::print_json(&view);
     } else {
-        let next = if args.succeeded { "later calls replay it" } else { "a later call may run it again" };
+        let next = if args.succeeded {
+            "later calls replay it"
+        } else {
+            "a later call may run it again, unless the tool grants no retry at all"
+        };
         output::print(&format!("{}; {next}", view::headline(&view)));
     }
     Ok(ExitCode::SUCCESS)

@@ -170,7 +170,7 @@ fn complete(record: Option<&Record>, token: AttemptToken, outcome: &Outcome) -> 
                 (&record.body.state, outcome),
                 (State::Rejected { .. }, _) | (_, Outcome::NotStarted(_))
             ) {
-                draft.body.rejections += 1;
+                draft.body.rejections = record.body.rejections.saturating_add(1);
             }
             logged = logged.with_note(format!("{}: {}", failure.code, failure.message));
             State::Rejected { failure: failure.clone(), settled: Settled::Attempt }
@@ -383,12 +383,14 @@ fn execute(record: &Record, call: &Begin<'_>, because: Because) -> Transition {
             if record.body.rejections >= record.body.tries {
                 draft.sent = Stamp::OnWrite;
             }
-            draft.body.tries = record.body.rejections + 1;
+            draft.body.tries = record.body.rejections.saturating_add(1);
         }
         // The downstream key is the same, and so is the time of its first use.
         Because::Harmless => {}
         // So too here; and what was found not to have happened casts no doubt on this attempt and costs no budget.
-        Because::ProbedNotHappened | Because::PersonChecked => draft.body.tries = record.body.rejections + 1,
+        Because::ProbedNotHappened | Because::PersonChecked => {
+            draft.body.tries = record.body.rejections.saturating_add(1);
+        }
     }
     start(draft, call, because)
 }
