@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
-use oncely::tower::{Body, Class, OncelyLayer, Said};
+use oncely::tower::{Body, Class, Gate, OncelyLayer, Said};
 use oncely::{AttemptInfo, Effect, Oncely, Policy};
 use oncely_core::select::Selector;
 use tokio::sync::Notify;
@@ -155,6 +155,43 @@ async fn a_caller_that_goes_away_does_not_cancel_the_service() {
     let retry = send(&service, post(Some("k"), "{}")).await.unwrap();
     assert_eq!((retry.status, retry.body.as_str(), retry.replayed()), (201, "made", true));
     assert_eq!(counted.runs(), 1);
+}
+
+#[tokio::test]
+async fn an_effect_keeps_its_place_when_its_caller_goes_away() {
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (told, wait) = (begun.clone(), go.clone());
+    let counted = Counted::new(move |run, _| {
+        let (told, wait) = (told.clone(), wait.clone());
+        async move {
+            if run == 1 {
+                told.notify_one();
+                wait.notified().await;
+            }
+            Ok(text(201, "made"))
+        }
+    });
+    let gate = Arc::new(Gate::new(2, 9));
+    let service = layer().await.gate(gate.clone()).layer(counted.clone());
+    let mut call = service.clone().call(post(Some("a"), "{}"));
+    tokio::select! {
+        _ = &mut call => panic!("it answered before it was let go"),
+        () = begun.notified() => {}
+    }
+    drop(call);
+    // The retry waits for the effect, in the second place.
+    let mut retry = pin!(send(&service, post(Some("a"), "{}")));
+    tokio::select! {
+        biased;
+        _ = &mut retry => panic!("it answered before it was let go"),
+        () = std::future::ready(()) => {}
+    }
+    let third = send(&service, post(Some("b"), "{}")).await.unwrap();
+    assert_eq!((third.status, counted.runs()), (503, 1), "{}", third.body);
+    go.notify_one();
+    let retry = retry.await.unwrap();
+    assert_eq!((retry.status, retry.body.as_str(), retry.replayed()), (201, "made", true));
+    assert_eq!((counted.runs(), gate.calls()), (1, 0));
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use tower_service::Service;
 
 use super::body::{Body, BoxError, Collected, Collecting, Next, Piece, next_frame};
 use super::classify::{Class, Said, effect_of};
+use super::gate::Place;
 use super::kept::Kept;
 use super::settings::Settings;
 
@@ -39,12 +40,14 @@ pub(super) enum Handed<R, E> {
     Stalled,
 }
 
-/// Calls the service and sees its answer through to the end, whether or not the caller is still there.
+/// Calls the service and sees its answer through to the end, whether or not the caller is still there. Until then the
+/// place is taken.
 pub(super) async fn perform<S, B, R>(
     mut inner: S,
     request: Request<Body<B>>,
     settings: Arc<Settings>,
     hand: oneshot::Sender<Handed<R, S::Error>>,
+    _place: Place,
 ) -> Outcome
 where
     S: Service<Request<Body<B>>, Response = Response<R>>,

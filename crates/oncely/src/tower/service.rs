@@ -136,11 +136,11 @@ where
     let asked =
         Asked { settings: door.settings.clone(), given: head.given, method: parts.method.clone(), reader };
     let name = asked.key_text().map_or(call.payload.as_slice(), str::as_bytes);
-    let Some(_key_place) = door.gate.enter_key((&call.namespace, &call.tool, name)) else {
+    if !place.enter_key((&call.namespace, &call.tool, name)) {
         let detail =
             "too many calls with this key are under way; nothing ran. Try again later with the same key";
         return Ok(asked.problem(Problem::new(Code::TooManyWaiters, detail)));
-    };
+    }
     // A retry may come from a client that reads no compression: what is kept is plain.
     parts.headers.remove(ACCEPT_ENCODING);
     // The body that is there says how long it is.
@@ -158,17 +158,19 @@ where
         // Large, and not part of the room of a request that is answered from memory.
         Begun::Run(attempt) => {
             let request = Request::from_parts(parts, Body::whole(body));
-            Box::pin(execute(&door, inner, request, attempt, asked)).await
+            Box::pin(execute(&door, inner, request, attempt, place, asked)).await
         }
     }
 }
 
-/// Runs the service in a task of its own, and waits for its answer.
+/// Runs the service in a task of its own, and waits for its answer. The place is the task's: it is taken for as long as the
+/// effect runs, also when nobody waits any more.
 async fn execute<S, B, R>(
     door: &Door,
     inner: S,
     mut request: Request<Body<B>>,
     attempt: Attempt,
+    place: Place,
     asked: Asked,
 ) -> Answered<R, S::Error>
 where
@@ -185,7 +187,7 @@ where
     let settings = door.settings.clone();
     let execution = door.oncely.execute(attempt, None, move |info| {
         request.extensions_mut().insert(info);
-        effect::perform(inner, request, settings, hand)
+        effect::perform(inner, request, settings, hand, place)
     });
     let mut execution = pin!(execution);
     // A stream is handed on as it comes; everything else only after its end is durable.
@@ -223,7 +225,7 @@ async fn buffer<B>(
     settings: &Settings,
     parts: &Parts,
     body: B,
-    place: &mut Place<'_>,
+    place: &mut Place,
 ) -> Result<Bytes, Problem>
 where
     B: http_body::Body<Data = Bytes>,
