@@ -66,8 +66,8 @@ where
     let mut body = pin!(body);
     let mut collected = Collected::default();
     if !is_event_stream(&parts.headers) {
-        match collected.fill(body.as_mut(), RESULT_BYTES_MAX, settings.stall).await {
-            Collecting::TooLong => {}
+        match collected.fill(body.as_mut(), RESULT_BYTES_MAX, settings.stall, |_| true).await {
+            Collecting::TooLong | Collecting::NoRoom => {}
             Collecting::Complete => {
                 let (whole, trailers) = (collected.to_bytes(), collected.trailers);
                 let outcome = outcome_of(&settings, &method, &parts, Some(&whole), trailers.clone());

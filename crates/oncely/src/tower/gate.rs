@@ -76,20 +76,24 @@ impl Place {
         true
     }
 
-    /// Sets memory aside for a body, in the place of what was set aside before; `false` if there is too little.
+    /// Sets memory aside for a body, in the place of what was set aside before; `false`, and nothing is changed, if there is
+    /// too little.
     pub(super) fn set_aside(&mut self, bytes: usize) -> bool {
-        let before = std::mem::replace(&mut self.bytes, bytes);
-        if bytes <= before {
-            // All lanes share the count: a body as long as it said costs no second look at it.
-            if bytes < before {
-                self.gate.bytes.fetch_sub(before - bytes, Ordering::AcqRel);
+        let total = &self.gate.bytes;
+        if bytes > self.bytes {
+            let more = bytes - self.bytes;
+            if total.fetch_add(more, Ordering::AcqRel).saturating_add(more) > HTTP_BUFFERED_BYTES_MAX {
+                total.fetch_sub(more, Ordering::AcqRel);
+                return false;
             }
-            return true;
+        } else if bytes < self.bytes {
+            // All lanes share the count: a body that came in one piece costs no second look at it.
+            total.fetch_sub(self.bytes - bytes, Ordering::AcqRel);
         }
-        let more = bytes - before;
-        let held = self.gate.bytes.fetch_add(more, Ordering::AcqRel);
-        held.saturating_add(more) <= HTTP_BUFFERED_BYTES_MAX
+        self.bytes = bytes;
+        true
     }
+
 }
 
 impl Drop for Place {
@@ -119,6 +123,7 @@ mod tests {
         assert!(one.set_aside(HTTP_BUFFERED_BYTES_MAX - 1), "less than before");
         assert!(two.set_aside(1));
         assert!(!one.set_aside(HTTP_BUFFERED_BYTES_MAX), "more than before, and more than there is");
+        assert!(!one.set_aside(HTTP_BUFFERED_BYTES_MAX), "what could not be had is not counted");
         drop((one, two));
         assert!(gate.enter().unwrap().set_aside(HTTP_BUFFERED_BYTES_MAX));
     }

@@ -220,7 +220,8 @@ async fn begin(
     }
 }
 
-/// Reads a guarded body into memory, up to the limit.
+/// Reads a guarded body into memory, up to the limit. Memory is set aside for what has come, not for what was announced: a
+/// client that sends nothing takes nothing from others.
 async fn buffer<B>(
     settings: &Settings,
     parts: &Parts,
@@ -242,22 +243,23 @@ where
         return Err(too_large());
     }
     let expected = stated.and_then(|len| usize::try_from(len).ok()).unwrap_or(max);
-    if !place.set_aside(expected) {
-        let detail = "the bodies of requests under way take too much memory; nothing ran. Try again later";
-        return Err(Problem::new(Code::Overloaded, detail));
-    }
     let mut collected = Collected::default();
     let body = pin!(body);
     // However it drips, a body has an end.
     let patience = settings.stall + Duration::from_secs((expected / SLOWEST_BYTES_PER_S) as u64);
-    let filled = in_time(patience, collected.fill(body, max, settings.stall)).await;
-    match filled.unwrap_or(Collecting::Stalled) {
+    let filling = collected.fill(body, max, settings.stall, |held| place.set_aside(held));
+    match in_time(patience, filling).await.unwrap_or(Collecting::Stalled) {
         Collecting::Complete => {
-            // Never more than was set aside.
+            // In one piece: never more than was set aside.
             place.set_aside(collected.len());
             Ok(collected.to_bytes())
         }
         Collecting::TooLong => Err(too_large()),
+        Collecting::NoRoom => {
+            let detail =
+                "the bodies of requests under way take too much memory; nothing ran. Try again later with the same key";
+            Err(Problem::new(Code::Overloaded, detail))
+        }
         Collecting::Broken(_) | Collecting::Stalled => {
             let detail = "the body of the request broke off; nothing ran. Send it again with the same key";
             Err(Problem::new(Code::BodyUnusable, detail))
@@ -288,5 +290,82 @@ where
         Ok(Forecast::WouldCheck { record }) => Ok(asked.would_check(&record)),
         Ok(Forecast::WouldAnswer(Answer::Replayed(replay))) => Ok(asked.would_replay(&replay)),
         Ok(Forecast::WouldAnswer(answer)) => Ok(reply::marked_dry(asked.answer(&answer))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use http::Request;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use oncely_core::limits::HTTP_BUFFERED_BYTES_MAX;
+    use tokio::sync::mpsc::{Sender, channel};
+
+    use super::super::gate::Gate;
+    use super::super::problem::{Code, Problem};
+    use super::{Settings, buffer};
+
+    /// A body that comes frame by frame.
+    struct Frames(tokio::sync::mpsc::Receiver<Bytes>);
+
+    impl futures_core::Stream for Frames {
+        type Item = Result<Frame<Bytes>, Infallible>;
+
+        fn poll_next(
+            mut self: std::pin::Pin<&mut Self>,
+            context: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Self::Item>> {
+            self.0.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+        }
+    }
+
+    fn body() -> (Sender<Bytes>, StreamBody<Frames>) {
+        let (sender, frames) = channel(9);
+        (sender, StreamBody::new(Frames(frames)))
+    }
+
+    #[tokio::test]
+    async fn memory_is_set_aside_for_what_has_come_and_not_for_what_was_announced() {
+        let gate = Arc::new(Gate::new(9, 9));
+        let mut others = gate.enter().unwrap();
+        assert!(others.set_aside(HTTP_BUFFERED_BYTES_MAX - 100));
+        let settings = Settings::default();
+        let (announced, ()) =
+            Request::post("/").header("content-length", "1000000").body(()).unwrap().into_parts();
+        let (_silent, nothing) = body();
+        let mut place = gate.enter().unwrap();
+        let mut waits = std::pin::pin!(buffer(&settings, &announced, nothing, &mut place));
+        assert!(now(waits.as_mut()).await.is_none(), "it waits for its body");
+
+        let (sender, frames) = body();
+        sender.send(Bytes::from_static(&[b'x'; 50])).await.unwrap();
+        drop(sender);
+        let mut second = gate.enter().unwrap();
+        assert_eq!(buffer(&settings, &announced, frames, &mut second).await.unwrap().len(), 50);
+
+        // There is room for the first frame of the next one, and not for the second.
+        let (sender, frames) = body();
+        for _ in 0..2 {
+            sender.send(Bytes::from_static(&[b'x'; 40])).await.unwrap();
+        }
+        let mut third = gate.enter().unwrap();
+        let refused = buffer(&settings, &announced, frames, &mut third).await.unwrap_err();
+        let detail = "the bodies of requests under way take too much memory; nothing ran. Try again later with the same key";
+        assert_eq!(refused, Problem::new(Code::Overloaded, detail));
+        drop((second, third));
+        assert!(others.set_aside(HTTP_BUFFERED_BYTES_MAX), "all is given back");
+    }
+
+    /// What a future resolves to, if it is ready now.
+    async fn now<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+        std::future::poll_fn(|context| match future.as_mut().poll(context) {
+            std::task::Poll::Ready(done) => std::task::Poll::Ready(Some(done)),
+            std::task::Poll::Pending => std::task::Poll::Ready(None),
+        })
+        .await
     }
 }
