@@ -144,6 +144,31 @@ fn an_answer_may_come_before_its_request_has_ended() {
 }
 
 #[test]
+fn an_upload_takes_as_long_as_it_takes_and_only_its_pauses_are_limited() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = Gateway::start(home.path(), &upstream, "timeout = \"4s\"");
+    let head = "PUT /upload HTTP/1.1\r\nhost: shop\r\n";
+    for framing in ["content-length: 50\r\n\r\n", "transfer-encoding: chunked\r\n\r\n"] {
+        let mut stream = client::open(gateway.address, &format!("{head}{framing}"));
+        let chunked = framing.starts_with("transfer");
+        for _ in 0..50 {
+            // Far less than is allowed each, and far more in all.
+            std::thread::sleep(Duration::from_millis(100));
+            stream.write_all(if chunked { b"1\r\nx\r\n" } else { b"x" }).unwrap();
+        }
+        stream.write_all(if chunked { b"0\r\n\r\n" } else { b"" }).unwrap();
+        assert_eq!(client::read_answer(&mut stream).unwrap().status, 201, "{framing}");
+    }
+    assert_eq!(upstream.effects(), [(format!("/upload {}", "x".repeat(50)), 2)].into());
+    // Half of a request that never goes on.
+    let mut stream = client::open(gateway.address, &format!("{head}content-length: 50\r\n\r\nhalf"));
+    let answer = client::read_answer(&mut stream).unwrap();
+    answer.expect_code(504, "upstream_failed");
+    assert!(answer.text().contains("a part of it was sent, and its end was not"), "{}", answer.text());
+    assert_eq!(upstream.total(), 2);
+}
+
+#[test]
 fn a_client_that_has_its_answer_and_never_ends_its_request_does_not_keep_its_place() {
     let home = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

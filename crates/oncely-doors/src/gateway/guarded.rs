@@ -76,7 +76,7 @@ impl Destination {
             }
         };
         forward::prepare(&mut parts, self.upstream.address(), &self.way, peer, Wish::Plain);
-        match self.upstream.send(Request::from_parts(parts, body), Reuse::Allowed).await {
+        match self.upstream.send(Request::from_parts(parts, body), Reuse::Allowed, None).await {
             Ok(response) if response.status().is_informational() => {
                 let why = "it changed the protocol without being asked".to_owned();
                 self.failed(SendFailure::MaybeSent(why), reader, attempt.as_ref())
@@ -135,6 +135,7 @@ impl Destination {
             SendFailure::MaybeSent(why) => {
                 (StatusCode::BAD_GATEWAY, format!("the request was sent, and no answer came: {why}"))
             }
+            SendFailure::CutShort(why) => (StatusCode::GATEWAY_TIMEOUT, why.to_owned()),
             SendFailure::TimedOut(waited) => {
                 let waited = waited.as_millis();
                 (

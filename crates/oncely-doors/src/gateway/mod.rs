@@ -6,7 +6,7 @@
 //! - [`upstream`]: connections, exact about whether anything was sent; `wire`: one of them. [`forward`]: what changes on the way.
 //! - [`serve`]: listens, speaks TLS, drains. `lanes`: the threads that requests stay on; `alert`: when they do not sleep.
 //!   `connection`, `activity`: one client, put to rest while it is silent.
-//! - `traced`: requests as spans. `upgrade`: WebSockets. [`check`]: asks a service about an attempt in doubt.
+//! - `traced`: requests as spans. `upgrade`: WebSockets. `upload`: long bodies. [`check`]: asks a service about an attempt in doubt.
 
 mod activity;
 pub mod address;
@@ -25,6 +25,7 @@ pub mod serve;
 mod tls;
 mod traced;
 mod upgrade;
+mod upload;
 pub mod upstream;
 mod wire;
 
@@ -34,3 +35,4 @@ pub use self::counters::{AllCounters, Count, Counters};
 pub use self::handle::{Answer, Gateway};
 pub use self::lanes::Lanes;
 pub use self::tls::{TlsError, acceptor, connector};
+pub use self::upload::Upload;

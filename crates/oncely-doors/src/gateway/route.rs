@@ -185,11 +185,13 @@ impl Route {
         peer: &Peer,
         counters: &Counters,
     ) -> Answer {
-        let (mut parts, body) = request.into_parts();
+        let (mut parts, mut body) = request.into_parts();
+        let upload = body.noted();
         let reader = Reader::of(&parts.headers, self.dialect);
         let reuse = if wish == Wish::WebSocket { Reuse::ForUpgrade } else { Reuse::Allowed };
         forward::prepare(&mut parts, self.upstream.address(), &self.way, Some(peer), wish);
-        let failure = match self.upstream.send(Request::from_parts(parts, Body::passed(body)), reuse).await {
+        let request = Request::from_parts(parts, Body::passed(body));
+        let failure = match self.upstream.send(request, reuse, upload.as_deref()).await {
             Ok(response) if response.status().is_informational() => {
                 let granted = forward::wish_of(Version::HTTP_11, response.headers()) == Wish::WebSocket;
                 if wish == Wish::WebSocket && granted {
@@ -217,6 +219,11 @@ impl Route {
                 counters.add(Count::Failed);
                 Problem::new(Code::UpstreamFailed, "the request was sent, and no answer came in time")
                     .with_status(StatusCode::GATEWAY_TIMEOUT)
+            }
+            SendFailure::CutShort(why) => {
+                counters.add(Count::Failed);
+                let detail = format!("{why}: a part of it was sent, and its end was not");
+                Problem::new(Code::UpstreamFailed, detail).with_status(StatusCode::GATEWAY_TIMEOUT)
             }
         };
         problem.into_response(reader).map(|bytes| Body::passed(AnswerBody::whole(bytes)))
