@@ -94,10 +94,8 @@ fn calls_beyond_the_limits_are_refused_and_leave_nothing_behind() {
 #[test]
 fn effects_whose_clients_hang_up_keep_their_places() {
     let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
-    let config = format!(
-        "[server]\nguarded_calls = 3\n[[route]]\nmatch = \"/**\"\nupstream = \"{}\"",
-        upstream.url()
-    );
+    let config =
+        format!("[server]\nguarded_calls = 3\n[[route]]\nmatch = \"/**\"\nupstream = \"{}\"", upstream.url());
     let gateway = Gateway::start_with(home.path(), &config);
     let clients = ["a", "b"].map(|key| client::open(gateway.address, &order(key, "hold go")));
     upstream.wait_for_total(2);

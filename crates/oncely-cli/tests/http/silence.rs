@@ -98,7 +98,8 @@ fn clients_that_announce_bodies_and_send_nothing_take_no_memory_from_others() {
     let silent: Vec<TcpStream> = (0..140)
         .map(|number| {
             let announced = if number % 2 == 0 { chunked } else { long };
-            let head = format!("POST /orders HTTP/1.1\r\nhost: shop\r\nidempotency-key: s{number}\r\n{announced}");
+            let head =
+                format!("POST /orders HTTP/1.1\r\nhost: shop\r\nidempotency-key: s{number}\r\n{announced}");
             client::open(gateway.address, &head)
         })
         .collect();

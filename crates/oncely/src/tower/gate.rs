@@ -93,7 +93,6 @@ impl Place {
         self.bytes = bytes;
         true
     }
-
 }
 
 impl Drop for Place {

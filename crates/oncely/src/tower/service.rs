@@ -222,12 +222,7 @@ async fn begin(
 
 /// Reads a guarded body into memory, up to the limit. Memory is set aside for what has come, not for what was announced: a
 /// client that sends nothing takes nothing from others.
-async fn buffer<B>(
-    settings: &Settings,
-    parts: &Parts,
-    body: B,
-    place: &mut Place,
-) -> Result<Bytes, Problem>
+async fn buffer<B>(settings: &Settings, parts: &Parts, body: B, place: &mut Place) -> Result<Bytes, Problem>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -256,8 +251,7 @@ where
         }
         Collecting::TooLong => Err(too_large()),
         Collecting::NoRoom => {
-            let detail =
-                "the bodies of requests under way take too much memory; nothing ran. Try again later with the same key";
+            let detail = "the bodies of requests under way take too much memory; nothing ran. Try again later with the same key";
             Err(Problem::new(Code::Overloaded, detail))
         }
         Collecting::Broken(_) | Collecting::Stalled => {
