@@ -247,6 +247,45 @@ async fn trailers_are_kept_and_decide_what_a_grpc_answer_means() {
     assert_eq!(counted.runs(), 2);
 }
 
+#[tokio::test]
+async fn the_head_of_a_stream_says_what_is_certain_by_then() {
+    let counted = Counted::new(|_, request: Request<Body<Full<Bytes>>>| async move {
+        let path = request.uri().path().to_owned();
+        let (status, kind) = match path.as_str() {
+            "/made" => (201, "text/event-stream"),
+            "/refused" => (422, "text/event-stream"),
+            "/failed" => (500, "text/event-stream"),
+            _ => (200, "application/grpc"),
+        };
+        let mut frames = vec![Ok(Frame::data(Bytes::from_static(b"data: one\n\n")))];
+        if kind == "application/grpc" {
+            // Too long to be looked at as a whole.
+            frames.push(Ok(Frame::data(Bytes::from(vec![0; 2 << 20]))));
+        }
+        let response = Response::builder().status(status).header("content-type", kind);
+        // What a service claims of itself is not what we know.
+        let response = response.header("idempotency-outcome", "succeeded");
+        Ok(response.body(StreamBody::new(futures_of(frames)).boxed_unsync()).unwrap())
+    });
+    let service = layer().await.layer(counted.clone());
+    for (path, effect, outcome) in [
+        ("/made", Some("created"), None),
+        ("/refused", None, None),
+        ("/failed", None, Some("unknown")),
+        ("/grpc", None, None),
+    ] {
+        let mut request = post(Some(path), "{}");
+        *request.uri_mut() = path.parse().unwrap();
+        let (head, body) = service.clone().call(request).await.unwrap().into_parts();
+        let header = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(header("idempotency-effect").as_deref(), effect, "{path}");
+        assert_eq!(header("idempotency-outcome").as_deref(), outcome, "{path}");
+        assert!(header("idempotency-record").is_some(), "{path}");
+        body.collect().await.unwrap();
+    }
+    assert_eq!(counted.runs(), 4);
+}
+
 /// A stream of frames that are there already.
 fn futures_of<T>(items: impl IntoIterator<Item = T>) -> Frames<T> {
     Frames(items.into_iter().collect())

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::response::Parts;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Frame;
 use oncely_core::limits::RESULT_BYTES_MAX;
 use oncely_core::{Doubt, DoubtCause, Failure, Outcome};
@@ -16,9 +16,10 @@ use tokio::sync::{mpsc, oneshot};
 use tower_service::Service;
 
 use super::body::{Body, BoxError, Collected, Collecting, Next, Piece, next_frame};
-use super::classify::{Class, Said, effect_of};
+use super::classify::{Class, IDEMPOTENCY_EFFECT, Said, effect_of};
 use super::gate::Place;
 use super::kept::Kept;
+use super::reply::IDEMPOTENCY_OUTCOME;
 use super::settings::Settings;
 
 /// Frames of a stream on their way to the client.
@@ -88,10 +89,28 @@ where
         }
     }
     let (sender, frames) = mpsc::channel(RELAYED_FRAMES);
-    let head = Response::from_parts(parts.clone(), Body::relayed(frames));
+    let mut head = Response::from_parts(parts.clone(), Body::relayed(frames));
+    foretell(&settings, &method, &parts, head.headers_mut());
     let _ = hand.send(Handed::Streaming(head));
     let mut relay = Relay { client: Some(sender), patience: settings.stall };
     relay_rest(&mut relay, &parts, body.as_mut(), collected, &settings, &method).await
+}
+
+/// Says on the head of a stream what is certain by then: what will have changed if it comes to its end, and that nothing will
+/// be proved if its head proves nothing. That it succeeded, or was rejected, nobody knows before its end.
+fn foretell(settings: &Settings, method: &Method, parts: &Parts, headers: &mut HeaderMap) {
+    headers.remove(IDEMPOTENCY_OUTCOME);
+    let class = settings.rules.class(parts, &[], None, settings.dialect);
+    match class {
+        Class::Succeeded | Class::Final => {
+            let effect = effect_of(class, &parts.headers, parts.status, method, &settings.policy);
+            headers.insert(IDEMPOTENCY_EFFECT, HeaderValue::from_static(effect.as_str()));
+        }
+        Class::Unknown if settings.rules.is_settled_by_head(parts) => {
+            headers.insert(IDEMPOTENCY_OUTCOME, HeaderValue::from_static("unknown"));
+        }
+        Class::Rejected | Class::Unknown => {}
+    }
 }
 
 /// Passes a stream on while it comes, and keeps it where it is small enough.
