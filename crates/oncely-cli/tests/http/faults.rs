@@ -19,6 +19,15 @@ fn bench() -> (tempfile::TempDir, Upstream, Gateway) {
     (home, upstream, gateway)
 }
 
+/// The problem says which key and which record it is about.
+#[track_caller]
+fn expect_named(answer: &client::Answer, key: &str) {
+    let (problem, record) = (answer.json(), answer.header("idempotency-record").unwrap());
+    assert_eq!(problem["idempotency_key"], key, "{problem}");
+    assert_eq!(problem["instance"], format!("urn:oncely:record:{record}"), "{problem}");
+    assert_eq!(problem["record"], record, "{problem}");
+}
+
 #[test]
 fn an_answer_that_is_lost_cut_short_or_reset_is_a_doubt_that_a_person_can_settle() {
     let (home, upstream, gateway) = bench();
@@ -26,6 +35,7 @@ fn an_answer_that_is_lost_cut_short_or_reset_is_a_doubt_that_a_person_can_settle
         let first = gateway.order(act, act);
         first.expect_code(502, "outcome_unknown");
         assert_eq!(first.json()["retryable"], false);
+        expect_named(&first, act);
         let retry = gateway.order(act, "");
         retry.expect_code(409, "outcome_unknown");
         let record = retry.json()["record"].as_str().unwrap().to_owned();
@@ -53,6 +63,7 @@ fn a_service_that_cannot_be_reached_proves_that_nothing_happened_and_costs_no_re
         let refused = gateway.order("k", "");
         refused.expect_code(502, "upstream_unreachable");
         assert_eq!(refused.json()["retryable"], true);
+        expect_named(&refused, "k");
         assert_eq!(refused.header("idempotency-outcome"), Some("rejected"));
         assert_eq!(refused.header("idempotent-replayed"), None);
     }
@@ -73,7 +84,9 @@ fn a_service_that_cannot_be_reached_proves_that_nothing_happened_and_costs_no_re
 fn a_service_that_does_not_answer_in_time_leaves_a_doubt() {
     let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let gateway = Gateway::start(home.path(), &upstream, "timeout = \"1s\"");
-    gateway.order("k", "hold never").expect_code(504, "outcome_unknown");
+    let late = gateway.order("k", "hold never");
+    late.expect_code(504, "outcome_unknown");
+    expect_named(&late, "k");
     upstream.wait_for_total(1);
     gateway.order("k", "").expect_code(409, "outcome_unknown");
     assert_eq!(upstream.total(), 1);

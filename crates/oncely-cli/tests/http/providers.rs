@@ -93,6 +93,18 @@ fn a_body_provider_gets_our_key_in_its_field() {
 }
 
 #[test]
+fn a_body_that_cannot_hold_the_key_is_refused_and_the_refusal_names_key_and_record() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = start(home.path(), &upstream, "square");
+    let answer = gateway.send(&client::post("/square/v2/payments", &[("idempotency-key", "k")], "[1]"));
+    answer.expect_code(400, "body_unusable");
+    let (problem, record) = (answer.json(), answer.header("idempotency-record").unwrap());
+    assert_eq!(problem["idempotency_key"], "k", "{problem}");
+    assert_eq!(problem["instance"], format!("urn:oncely:record:{record}"), "{problem}");
+    assert_eq!(upstream.heads().len(), 0);
+}
+
+#[test]
 fn a_key_in_the_place_of_the_provider_names_the_intent() {
     let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let gateway = start(home.path(), &upstream, "square");

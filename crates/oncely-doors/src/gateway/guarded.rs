@@ -13,6 +13,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use oncely::AttemptInfo;
 use oncely::tower::{Body, Class, Code, Dialect, IDEMPOTENCY_KEY, Judge, Problem, Reader, Said};
+use oncely_core::KeyOrigin;
 use oncely_core::select::Selector;
 use tower_service::Service;
 
@@ -72,7 +73,7 @@ impl Destination {
             Ok(body) => body,
             Err(why) => {
                 let problem = Problem::new(Code::BodyUnusable, why.clone());
-                return said(problem, reader, Class::NotStarted, why);
+                return said(about(problem, attempt.as_ref()), reader, Class::NotStarted, why);
             }
         };
         forward::prepare(&mut parts, self.upstream.address(), &self.way, peer, Wish::Plain);
@@ -129,7 +130,7 @@ impl Destination {
                 self.counters.add(Count::Unreachable);
                 let detail = "the service could not be reached and nothing was sent; nothing happened. Try again \
                               with the same key";
-                let problem = Problem::new(Code::UpstreamUnreachable, detail);
+                let problem = about(Problem::new(Code::UpstreamUnreachable, detail), attempt);
                 return said(problem, reader, Class::NotStarted, format!("nothing was sent: {why}"));
             }
             SendFailure::MaybeSent(why) => {
@@ -148,12 +149,16 @@ impl Destination {
         let detail = "the request was sent and no answer came: it may have happened. A retry with the same key will \
                       say what is known, and run it again only where that is harmless";
         let problem = Problem::new(Code::OutcomeUnknown, detail).with_status(status);
-        let problem = match attempt {
-            Some(attempt) => problem.about(attempt.intent()),
-            None => problem,
-        };
-        said(problem, reader, Class::Unknown, known)
+        said(about(problem, attempt), reader, Class::Unknown, known)
     }
+}
+
+/// A problem with the record that it is about, and the key that the caller gave.
+fn about(problem: Problem, attempt: Option<&AttemptInfo>) -> Problem {
+    let Some(attempt) = attempt else { return problem };
+    let key = &attempt.name().key;
+    let given = (key.origin() == KeyOrigin::Explicit).then(|| key.as_str());
+    problem.about(attempt.intent()).with_key(given)
 }
 
 /// A problem that says itself what it proves.

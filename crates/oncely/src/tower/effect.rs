@@ -109,7 +109,7 @@ fn foretell(settings: &Settings, method: &Method, parts: &Parts, headers: &mut H
         Class::Unknown if settings.rules.is_settled_by_head(parts) => {
             headers.insert(IDEMPOTENCY_OUTCOME, HeaderValue::from_static("unknown"));
         }
-        Class::Rejected | Class::Unknown => {}
+        Class::Rejected | Class::NotStarted | Class::Unknown => {}
     }
 }
 
