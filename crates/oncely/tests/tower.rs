@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
-use oncely::tower::{Body, Class, Gate, OncelyLayer, Said};
+use oncely::tower::{Body, Class, Code, Dialect, Gate, OncelyLayer, Problem, Reader, Said};
 use oncely::{AttemptInfo, Effect, Oncely, Policy};
 use oncely_core::select::Selector;
 use tokio::sync::Notify;
@@ -221,6 +221,40 @@ async fn a_rejection_is_replayed_once_its_retries_are_used_up() {
     for (expected, replayed) in [("first", false), ("later", false), ("later", true), ("later", true)] {
         let seen = send(&service, post(Some("k"), "{}")).await.unwrap();
         assert_eq!((seen.status, seen.body.as_str(), seen.replayed()), (422, expected, replayed));
+        let left = seen.headers.get("idempotency-retries-left").map(|left| left.to_str().unwrap());
+        assert_eq!(left, replayed.then_some("0"), "it can be told from an answer that may be tried again");
+    }
+    assert_eq!(counted.runs(), 2);
+}
+
+#[tokio::test]
+async fn a_problem_of_ours_is_not_replayed_as_if_it_could_still_be_retried() {
+    let counted = Counted::new(|_, request: Request<Body<Full<Bytes>>>| async move {
+        let reader = Reader::of(request.headers(), Dialect::Default);
+        let problem =
+            Problem::new(Code::UpstreamUnreachable, "nothing was sent. Try again with the same key");
+        let mut answer = problem
+            .into_response(reader)
+            .map(|bytes| Full::from(bytes).map_err(|never| match never {}).boxed_unsync());
+        let why = Some("nothing was sent: no route to 10.1.2.3".into());
+        answer.extensions_mut().insert(Said { class: Class::Rejected, why });
+        Ok(answer)
+    });
+    let policy = Policy { max_retries: 1, ..Policy::default() };
+    let service = layer().await.policy(policy).layer(counted.clone());
+    for expected in ["upstream_unreachable", "upstream_unreachable", "rejected", "rejected"] {
+        let seen = send(&service, post(Some("k"), "{}")).await.unwrap();
+        let problem: serde_json::Value = serde_json::from_str(&seen.body).unwrap();
+        assert_eq!(problem["code"], expected, "{problem}");
+        assert_eq!(problem["retryable"], expected != "rejected", "{problem}");
+        if expected == "rejected" {
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.contains("retries are used up") && detail.contains("another key"), "{detail}");
+            assert!(!detail.contains("10.1.2.3"), "{detail}");
+            assert_eq!((seen.status, seen.replayed()), (409, false));
+            assert_eq!(seen.headers["idempotency-retries-left"], "0");
+            assert!(problem["instance"].is_string() && problem["idempotency_key"] == "k", "{problem}");
+        }
     }
     assert_eq!(counted.runs(), 2);
 }

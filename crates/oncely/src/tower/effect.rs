@@ -19,6 +19,7 @@ use super::body::{Body, BoxError, Collected, Collecting, Next, Piece, next_frame
 use super::classify::{Class, IDEMPOTENCY_EFFECT, Said, effect_of};
 use super::gate::Place;
 use super::kept::Kept;
+use super::problem::Ours;
 use super::reply::IDEMPOTENCY_OUTCOME;
 use super::settings::Settings;
 
@@ -26,6 +27,9 @@ use super::settings::Settings;
 const RELAYED_FRAMES: usize = 16;
 /// What is kept of the body of an answer that proves nothing.
 const EVIDENCE_BYTES: usize = 16 * 1024;
+
+/// How the code of a failure begins that the service itself has told, with its status.
+pub(super) const OF_THE_SERVICE: &str = "HTTP_";
 
 /// What the effect hands to the caller who waits for it.
 pub(super) enum Handed<R, E> {
@@ -197,9 +201,14 @@ fn outcome_of(
             }
         }
         Class::Rejected | Class::NotStarted => {
-            let code = format!("HTTP_{}", parts.status.as_u16());
+            let ours = parts.extensions.get::<Ours>();
+            let code = match ours {
+                Some(Ours(code)) => code.as_str().to_ascii_uppercase(),
+                None => format!("{OF_THE_SERVICE}{}", parts.status.as_u16()),
+            };
             let failure = Failure::new(code, why("means that nothing happened"));
-            let detail = body.map(keep).filter(|kept| kept.len() <= RESULT_BYTES_MAX);
+            let detail = body.filter(|_| ours.is_none()).map(keep);
+            let detail = detail.filter(|kept| kept.len() <= RESULT_BYTES_MAX);
             let failure = match detail {
                 Some(detail) => failure.with_detail(detail),
                 None => failure,

@@ -46,6 +46,11 @@ pub struct Problem {
     record: Option<IntentId>,
 }
 
+/// In the extensions of a response: a problem of our making, and no answer of the service. It speaks of one moment, so it is
+/// not kept and replayed as if the service had said it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ours(pub(super) Code);
+
 /// Every code, with what it means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
@@ -208,6 +213,7 @@ impl Problem {
         if let Some(seconds) = self.retry_after_s {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
+        response.extensions_mut().insert(Ours(self.code));
         response
     }
 
