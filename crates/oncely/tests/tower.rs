@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -15,7 +15,9 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use oncely::tower::{Body, Class, Code, Dialect, Gate, OncelyLayer, Problem, Reader, Said};
 use oncely::{AttemptInfo, Effect, Oncely, Policy};
+use oncely_core::Millis;
 use oncely_core::select::Selector;
+use oncely_store::MemoryStore;
 use tokio::sync::Notify;
 use tower_layer::Layer as _;
 use tower_service::Service;
@@ -351,6 +353,23 @@ async fn fields_of_the_body_can_be_the_intent() {
     assert_eq!(missing.status, 400);
     assert!(missing.body.contains("body_unusable"), "{}", missing.body);
     assert_eq!(counted.runs(), 2);
+}
+
+#[tokio::test]
+async fn a_replay_says_how_old_it_is() {
+    let now = Arc::new(AtomicU64::new(1_000_000));
+    let clock = now.clone();
+    let store = MemoryStore::with_clock(move || Millis(clock.load(Ordering::SeqCst)));
+    let counted = Counted::new(|_, _| async { Ok(text(201, "made")) });
+    let service = OncelyLayer::new(Oncely::new(Arc::new(store))).layer(counted.clone());
+    let age = |seen: &Seen| seen.headers.get("age").map(|age| age.to_str().unwrap().to_owned());
+    assert_eq!(age(&send(&service, post(Some("k"), "{}")).await.unwrap()), None);
+    for (later_ms, seconds) in [(0, "0"), (999, "0"), (1, "1"), (41_500, "42")] {
+        now.fetch_add(later_ms, Ordering::SeqCst);
+        let replay = send(&service, post(Some("k"), "{}")).await.unwrap();
+        assert_eq!((replay.replayed(), age(&replay).as_deref()), (true, Some(seconds)));
+    }
+    assert_eq!(counted.runs(), 1);
 }
 
 #[tokio::test]
