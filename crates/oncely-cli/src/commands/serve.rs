@@ -235,6 +235,16 @@ fn say_ready(global: &Global, config: &GatewayConfig, bound: SocketAddr, admin: 
             route.pattern.as_str()
         ));
     }
+    for (at, route) in config.routes.iter().enumerate() {
+        let earlier = config.routes[..at].iter().find(|earlier| earlier.pattern.covers(&route.pattern));
+        if let Some(earlier) = earlier {
+            output::say(&format!(
+                "oncely: the route {} is never reached: {} before it takes every such path, and the first that matches wins",
+                route.pattern.as_str(),
+                earlier.pattern.as_str()
+            ));
+        }
+    }
     if output::wants_json(global.json) {
         let admin = admin.map(|admin| format!("http://{admin}"));
         output::print_json(
