@@ -81,6 +81,41 @@ fn a_service_that_cannot_be_reached_proves_that_nothing_happened_and_costs_no_re
 }
 
 #[test]
+fn where_nothing_is_tried_twice_a_service_that_cannot_be_reached_uses_up_the_key_and_says_so() {
+    let home = tempfile::tempdir().unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
+    let config = format!(
+        "[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/**\"\nupstream = \"http://{address}\"\ntool = \"t\"\n[tool.t]\n\
+         max_retries = 0"
+    );
+    let gateway = Gateway::start_with(home.path(), &config);
+    for (status, code) in [(502, "upstream_unreachable"), (409, "rejected"), (409, "rejected")] {
+        let refused = gateway.order("k", "");
+        refused.expect_code(status, code);
+        expect_named(&refused, "k");
+        assert_eq!(refused.json()["retryable"], false, "{}", refused.text());
+        assert!(refused.text().to_lowercase().contains("use another key"), "{}", refused.text());
+        assert_eq!(refused.header("idempotency-retries-left"), Some("0"));
+        assert_eq!(refused.header("retry-after"), None);
+    }
+}
+
+#[test]
+fn a_verdict_of_a_person_is_told_as_what_it_is() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = Gateway::start(home.path(), &upstream, "tool = \"t\"\n[tool.t]\nmax_retries = 0");
+    let record = gateway.order("k", "status 500").header("idempotency-record").unwrap().to_owned();
+    let settled =
+        gateway::oncely(home.path()).args(["resolve", &record[..12], "--rejected", "--yes"]).output();
+    assert!(settled.unwrap().status.success());
+    let refused = gateway.order("k", "");
+    refused.expect_code(409, "rejected");
+    let told = refused.text();
+    assert!(told.contains("somebody looked") && !told.contains("nothing of it was sent"), "{told}");
+    assert_eq!(upstream.total(), 1);
+}
+
+#[test]
 fn a_service_that_does_not_answer_in_time_leaves_a_doubt() {
     let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let gateway = Gateway::start(home.path(), &upstream, "timeout = \"1s\"");

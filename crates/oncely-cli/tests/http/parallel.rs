@@ -100,14 +100,10 @@ fn effects_whose_clients_hang_up_keep_their_places() {
     let clients = ["a", "b"].map(|key| client::open(gateway.address, &order(key, "hold go")));
     upstream.wait_for_total(2);
     drop(clients);
-    while gateway.metric("oncely_http_connections_open") > 0 {
-        thread::yield_now();
-    }
+    gateway.wait_for_metric("oncely_http_connections_open", |open| open == 0);
     // One place is left: for the retry, which waits for what still runs.
     let mut retry = client::open(gateway.address, &order("a", "hold go"));
-    while gateway.metric("oncely_waiting") == 0 {
-        thread::yield_now();
-    }
+    gateway.wait_for_metric("oncely_waiting", |waiting| waiting > 0);
     gateway.order("c", "").expect_code(503, "overloaded");
     assert_eq!(upstream.total(), 2, "no more than there are places for");
     upstream.release("go");

@@ -103,9 +103,7 @@ fn clients_that_announce_bodies_and_send_nothing_take_no_memory_from_others() {
             client::open(gateway.address, &head)
         })
         .collect();
-    while gateway.metric("oncely_http_requests_total{way=\"guarded\"}") < 140 {
-        std::thread::yield_now();
-    }
+    gateway.wait_for_metric("oncely_http_requests_total{way=\"guarded\"}", |guarded| guarded == 140);
     assert_eq!(gateway.order("k", "").status, 201);
     assert_eq!(upstream.total(), 1);
     drop(silent);

@@ -136,10 +136,15 @@ fn moved(uri: &Uri, address: &Address, way: &Way) -> Option<Uri> {
     Some(Uri::from(path_and_query))
 }
 
-/// Whether a header says who has asked, and how. Services believe it, user names in it too, so that the whole family counts.
+/// Whether a header says who has asked, and how. Services believe it, user names in it too, so that the whole family counts;
+/// and many read an underscore as a hyphen.
 fn says_who_asks(name: &HeaderName) -> bool {
-    let name = name.as_str();
-    name == "forwarded" || name == "x-real-ip" || name.starts_with("x-forwarded-")
+    let name = name.as_str().as_bytes();
+    let begins = |with: &[u8]| {
+        let same = |(is, with): (&u8, &u8)| is == with || (*is == b'_' && *with == b'-');
+        name.len() >= with.len() && name.iter().zip(with).all(same)
+    };
+    name == b"forwarded" || begins(b"x-forwarded-") || (begins(b"x-real-ip") && name.len() == 9)
 }
 
 fn set_forwarded(
@@ -300,6 +305,7 @@ mod tests {
             ("x-forwarded-user", "root"),
             ("x-forwarded-prefix", "/admin"),
             ("x-real-ip", "6.6.6.6"),
+            ("x_forwarded_email", "root"),
         ];
         let (_, headers) = prepared(&Way::default(), &claimed, "/", "http://up:9");
         let own =
@@ -315,6 +321,7 @@ mod tests {
             "x-forwarded-proto: https",
             "x-forwarded-user: root",
             "x-real-ip: 6.6.6.6",
+            "x_forwarded_email: root",
         ];
         assert_eq!(headers, chain);
     }

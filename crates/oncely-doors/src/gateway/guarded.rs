@@ -47,6 +47,8 @@ pub(super) struct Destination {
     pub(super) key: KeyPassed,
     pub(super) dialect: Dialect,
     pub(super) counters: Arc<Counters>,
+    /// How often a rejected request may be tried again.
+    pub(super) max_retries: u32,
 }
 
 impl Service<Request<Outgoing>> for ToUpstream {
@@ -72,8 +74,8 @@ impl Destination {
         let body = match self.with_key(&mut parts, body, attempt.as_ref()) {
             Ok(body) => body,
             Err(why) => {
-                let problem = Problem::new(Code::BodyUnusable, why.clone());
-                return said(about(problem, attempt.as_ref()), reader, Class::NotStarted, why);
+                let problem = self.never_sent(Code::BodyUnusable, &why, attempt.as_ref());
+                return said(problem, reader, Class::NotStarted, why);
             }
         };
         forward::prepare(&mut parts, self.upstream.address(), &self.way, peer, Wish::Plain);
@@ -119,6 +121,19 @@ impl Destination {
         }
     }
 
+    /// The problem of a request of which nothing was sent: whether it may be sent again depends on the route.
+    fn never_sent(&self, code: Code, detail: &str, attempt: Option<&AttemptInfo>) -> Problem {
+        let problem = match (self.max_retries, code.is_retryable()) {
+            (0, _) => {
+                Problem::new(code, format!("{detail}. This route tries nothing twice: use another key"))
+                    .for_good()
+            }
+            (_, true) => Problem::new(code, format!("{detail}. Try again with the same key")),
+            (_, false) => Problem::new(code, detail),
+        };
+        about(problem, attempt)
+    }
+
     fn failed(
         &self,
         failure: SendFailure,
@@ -128,15 +143,14 @@ impl Destination {
         let (status, known) = match failure {
             SendFailure::NotSent(why) => {
                 self.counters.add(Count::Unreachable);
-                let detail = "the service could not be reached and nothing was sent; nothing happened. Try again \
-                              with the same key";
-                let problem = about(Problem::new(Code::UpstreamUnreachable, detail), attempt);
+                let detail = "the service could not be reached and nothing was sent; nothing happened";
+                let problem = self.never_sent(Code::UpstreamUnreachable, detail, attempt);
                 return said(problem, reader, Class::NotStarted, format!("nothing was sent: {why}"));
             }
             SendFailure::MaybeSent(why) => {
                 (StatusCode::BAD_GATEWAY, format!("the request was sent, and no answer came: {why}"))
             }
-            SendFailure::CutShort(why) => (StatusCode::GATEWAY_TIMEOUT, why.to_owned()),
+            SendFailure::CutShort(pause) => (StatusCode::GATEWAY_TIMEOUT, pause.why().to_owned()),
             SendFailure::TimedOut(waited) => {
                 let waited = waited.as_millis();
                 (

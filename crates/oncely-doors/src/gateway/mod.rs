@@ -35,4 +35,4 @@ pub use self::counters::{AllCounters, Count, Counters};
 pub use self::handle::{Answer, Gateway};
 pub use self::lanes::Lanes;
 pub use self::tls::{TlsError, acceptor, connector};
-pub use self::upload::Upload;
+pub use self::upload::{Pause, Upload};

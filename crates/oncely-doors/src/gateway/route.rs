@@ -87,7 +87,14 @@ impl Route {
         let way = Arc::new(config.way.clone());
         let to = |key: KeyPassed| {
             let (upstream, way, counters) = (upstream.clone(), way.clone(), counters.clone());
-            let to = Destination { upstream, way, key, dialect: config.dialect, counters };
+            let to = Destination {
+                upstream,
+                way,
+                key,
+                dialect: config.dialect,
+                counters,
+                max_retries: config.policy.max_retries,
+            };
             ToUpstream { to: Arc::new(to), peer: None }
         };
         let mut fingerprint_headers = config.fingerprint_headers.clone();
@@ -220,9 +227,9 @@ impl Route {
                 Problem::new(Code::UpstreamFailed, "the request was sent, and no answer came in time")
                     .with_status(StatusCode::GATEWAY_TIMEOUT)
             }
-            SendFailure::CutShort(why) => {
+            SendFailure::CutShort(pause) => {
                 counters.add(Count::Failed);
-                let detail = format!("{why}: a part of it was sent, and its end was not");
+                let detail = format!("{}: a part of it was sent, and its end was not", pause.why());
                 Problem::new(Code::UpstreamFailed, detail).with_status(StatusCode::GATEWAY_TIMEOUT)
             }
         };

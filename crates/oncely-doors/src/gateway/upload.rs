@@ -19,6 +19,24 @@ pub struct Upload {
     stage: AtomicU8,
 }
 
+/// Who paused for too long while a request went out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pause {
+    /// The client sent nothing more.
+    Client,
+    /// The service took nothing more.
+    Service,
+}
+
+impl Pause {
+    pub(super) fn why(self) -> &'static str {
+        match self {
+            Self::Client => "the rest of the request did not come in time",
+            Self::Service => "the service did not take the rest of the request in time",
+        }
+    }
+}
+
 /// What the body was last seen to wait for.
 const CLIENT: u8 = 0;
 const SERVICE: u8 = 1;
@@ -49,8 +67,8 @@ impl Upload {
     /// Why there is no answer, after nothing has moved for so long.
     fn failure(&self, waited: Duration) -> SendFailure {
         match self.stage.load(Ordering::Relaxed) {
-            CLIENT => SendFailure::CutShort("the rest of the request did not come in time"),
-            SERVICE => SendFailure::CutShort("the service did not take the rest of the request in time"),
+            CLIENT => SendFailure::CutShort(Pause::Client),
+            SERVICE => SendFailure::CutShort(Pause::Service),
             _ => SendFailure::TimedOut(waited),
         }
     }
@@ -87,7 +105,7 @@ mod tests {
 
     use tokio::time::{Instant, sleep};
 
-    use super::{Upload, answer_in_time};
+    use super::{Pause, Upload, answer_in_time};
     use crate::gateway::upstream::SendFailure;
 
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -121,11 +139,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pause_ends_it_and_what_is_said_of_it_is_true() {
         for (last, failure) in [
-            (Poll::Pending, SendFailure::CutShort("the rest of the request did not come in time")),
-            (
-                Poll::Ready(false),
-                SendFailure::CutShort("the service did not take the rest of the request in time"),
-            ),
+            (Poll::Pending, SendFailure::CutShort(Pause::Client)),
+            (Poll::Ready(false), SendFailure::CutShort(Pause::Service)),
             (Poll::Ready(true), SendFailure::TimedOut(PATIENCE)),
         ] {
             let began = Instant::now();

@@ -26,7 +26,7 @@ use tokio_rustls::TlsConnector;
 use super::activity::{Activity, Underway, Watched};
 use super::address::{Address, Speech};
 use super::counters::Counters;
-use super::upload::{Upload, answer_in_time};
+use super::upload::{Pause, Upload, answer_in_time};
 pub use super::wire::AnswerBody;
 use super::wire::Wire;
 
@@ -75,8 +75,8 @@ pub enum SendFailure {
     MaybeSent(String),
     /// It may have arrived, and no answer came in time.
     TimedOut(Duration),
-    /// A part of it may have arrived, its end was not sent; why.
-    CutShort(&'static str),
+    /// A part of it may have arrived, its end was not sent; who paused.
+    CutShort(Pause),
 }
 
 /// Connections to one service.
@@ -192,7 +192,7 @@ impl Upstream {
                     version::for_http2(&mut request, &self.address);
                     let sending = shared.sender.try_send_request(request);
                     let sent = answer_in_time(patience, upload, sending).await;
-                    if !matches!(sent, Ok(Ok(_)) | Err(SendFailure::CutShort(_))) {
+                    if !matches!(sent, Ok(Ok(_)) | Err(SendFailure::CutShort(Pause::Client))) {
                         // Whatever is wrong with it, the next request begins anew.
                         lock(&self.shared).take_if(|there| there.number == shared.number);
                     }

@@ -26,6 +26,7 @@ pub enum Class {
     /// It is certain that nothing happened; a retry may run it again.
     Rejected,
     /// Nothing was even begun, such as a service that cannot be reached; a retry may run it, and costs nothing of the budget.
+    /// The answer speaks of one moment, and is not kept.
     NotStarted,
     /// It may have happened; it is never started again by itself.
     Unknown,

@@ -19,7 +19,6 @@ use super::body::{Body, BoxError, Collected, Collecting, Next, Piece, next_frame
 use super::classify::{Class, IDEMPOTENCY_EFFECT, Said, effect_of};
 use super::gate::Place;
 use super::kept::Kept;
-use super::problem::Ours;
 use super::reply::IDEMPOTENCY_OUTCOME;
 use super::settings::Settings;
 
@@ -30,6 +29,8 @@ const EVIDENCE_BYTES: usize = 16 * 1024;
 
 /// How the code of a failure begins that the service itself has told, with its status.
 pub(super) const OF_THE_SERVICE: &str = "HTTP_";
+/// The code of a failure before anything reached the service.
+pub(super) const NOT_SENT: &str = "NOT_SENT";
 
 /// What the effect hands to the caller who waits for it.
 pub(super) enum Handed<R, E> {
@@ -52,7 +53,7 @@ pub(super) async fn perform<S, B, R>(
     request: Request<Body<B>>,
     settings: Arc<Settings>,
     hand: oneshot::Sender<Handed<R, S::Error>>,
-    _place: Place,
+    mut place: Place,
 ) -> Outcome
 where
     S: Service<Request<Body<B>>, Response = Response<R>>,
@@ -68,6 +69,8 @@ where
             return Outcome::unknown("the service failed without an answer");
         }
     };
+    // The request is with the service; what follows may take hours, and holds nothing of it. The place itself is kept.
+    place.set_aside(0);
     let mut body = pin!(body);
     let mut collected = Collected::default();
     if !is_event_stream(&parts.headers) {
@@ -105,15 +108,18 @@ where
 fn foretell(settings: &Settings, method: &Method, parts: &Parts, headers: &mut HeaderMap) {
     headers.remove(IDEMPOTENCY_OUTCOME);
     let class = settings.rules.class(parts, &[], None, settings.dialect);
+    if !settings.rules.is_settled_by_head(parts) {
+        return;
+    }
     match class {
         Class::Succeeded | Class::Final => {
             let effect = effect_of(class, &parts.headers, parts.status, method, &settings.policy);
             headers.insert(IDEMPOTENCY_EFFECT, HeaderValue::from_static(effect.as_str()));
         }
-        Class::Unknown if settings.rules.is_settled_by_head(parts) => {
+        Class::Unknown => {
             headers.insert(IDEMPOTENCY_OUTCOME, HeaderValue::from_static("unknown"));
         }
-        Class::Rejected | Class::NotStarted | Class::Unknown => {}
+        Class::Rejected | Class::NotStarted => {}
     }
 }
 
@@ -201,19 +207,16 @@ fn outcome_of(
             }
         }
         Class::Rejected | Class::NotStarted => {
-            let ours = parts.extensions.get::<Ours>();
-            let code = match ours {
-                Some(Ours(code)) => code.as_str().to_ascii_uppercase(),
-                None => format!("{OF_THE_SERVICE}{}", parts.status.as_u16()),
-            };
+            if class == Class::NotStarted {
+                return Outcome::not_started(NOT_SENT, why("means that nothing was begun"));
+            }
+            let code = format!("{OF_THE_SERVICE}{}", parts.status.as_u16());
             let failure = Failure::new(code, why("means that nothing happened"));
-            let detail = body.filter(|_| ours.is_none()).map(keep);
-            let detail = detail.filter(|kept| kept.len() <= RESULT_BYTES_MAX);
-            let failure = match detail {
+            let detail = body.map(keep).filter(|kept| kept.len() <= RESULT_BYTES_MAX);
+            Outcome::Rejected(match detail {
                 Some(detail) => failure.with_detail(detail),
                 None => failure,
-            };
-            if class == Class::NotStarted { Outcome::NotStarted(failure) } else { Outcome::Rejected(failure) }
+            })
         }
         Class::Unknown => {
             let start = |body: Bytes| body.slice(..body.len().min(EVIDENCE_BYTES));

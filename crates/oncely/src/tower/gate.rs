@@ -40,6 +40,11 @@ impl Gate {
         self.calls.load(Ordering::Relaxed)
     }
 
+    /// How many bytes are set aside for their bodies.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     pub(super) fn enter(self: &Arc<Self>) -> Option<Place> {
         let before = self.calls.fetch_add(1, Ordering::AcqRel);
         let place = Place { gate: self.clone(), bytes: 0, key: None };

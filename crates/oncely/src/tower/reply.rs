@@ -8,12 +8,12 @@ use http::{Method, Response, StatusCode};
 use oncely_core::canonical::PayloadError;
 use oncely_core::machine::HaltReason;
 use oncely_core::name::hex;
-use oncely_core::{Doubt, DoubtCause, IntentId, Key, KeyOrigin, Outcome, Record, State};
+use oncely_core::{Doubt, DoubtCause, IntentId, Key, KeyOrigin, Outcome, Record, Settled, State};
 use serde_json::{Value, json};
 
 use super::body::Body;
 use super::classify::{IDEMPOTENCY_EFFECT, expected_effect};
-use super::effect::{Handed, OF_THE_SERVICE};
+use super::effect::{Handed, NOT_SENT, OF_THE_SERVICE};
 use super::kept::Kept;
 use super::key::{GivenKey, IDEMPOTENCY_KEY};
 use super::problem::{Code, Problem, Reader};
@@ -188,7 +188,7 @@ impl Asked {
     /// The rejection that used up the last retry: as the service told it, or what became of it where the service had no say.
     fn refused<R>(&self, replay: &Replay) -> Response<Body<R>> {
         let record = &replay.record;
-        let State::Rejected { failure, .. } = &record.body.state else {
+        let State::Rejected { failure, settled } = &record.body.state else {
             return self.problem(self.doubt(record.intent, "its record cannot be read"));
         };
         let mut response = match failure.detail.as_ref().and_then(Kept::decode) {
@@ -198,14 +198,15 @@ impl Asked {
                 response
             }
             None => {
-                // Why a service cannot be reached is not for strangers.
-                let of_service = failure.code.starts_with(OF_THE_SERVICE);
-                let known =
-                    if of_service { &failure.message } else { "nothing of it was sent to the service" };
+                let known = match settled {
+                    Settled::Person(_) => "somebody looked, and it did not happen",
+                    // Why a service cannot be reached is not for strangers.
+                    _ if failure.code == NOT_SENT => "nothing of it was sent to the service",
+                    _ if failure.code.starts_with(OF_THE_SERVICE) => &failure.message,
+                    _ => "it was rejected",
+                };
                 let detail = format!(
-                    "{known}. It was tried {} times and its retries are used up: nothing ran now, and nothing will \
-                     under this key. Use another key",
-                    record.body.attempts
+                    "{known}. Its retries are used up: nothing ran now, and nothing will under this key. Use another key"
                 );
                 let mut response = self.problem(Problem::new(Code::Rejected, detail).about(record.intent));
                 self.stamp(response.headers_mut(), record.intent, &record.body.name.key);
@@ -293,6 +294,9 @@ impl Asked {
             (Outcome::Rejected(_) | Outcome::NotStarted(_), _) => "rejected",
         };
         headers.insert(IDEMPOTENCY_OUTCOME, HeaderValue::from_static(outcome));
+        if outcome == "rejected" && self.settings.policy.max_retries == 0 {
+            headers.insert(IDEMPOTENCY_RETRIES_LEFT, HeaderValue::from_static("0"));
+        }
         if let Some(warning) = warning(execution.unrecorded.as_ref()) {
             headers.insert(IDEMPOTENCY_WARNING, HeaderValue::from_static(warning));
         }
