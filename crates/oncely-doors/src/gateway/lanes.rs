@@ -13,6 +13,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
 
 use super::config::THREADS_MAX;
+use super::courtesy::Courtesy;
 use super::handle::Gateway;
 
 /// The threads that serve, each with a gateway of its own. What runs on them ends when this is dropped.
@@ -39,7 +40,11 @@ impl Lanes {
         let (going, ended) = watch::channel(());
         let mut lanes = Vec::new();
         for gateway in gateways {
-            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let courtesy = Courtesy::new(gateway.counters().clone());
+            let runtime = Builder::new_current_thread()
+                .enable_all()
+                .on_thread_park(move || courtesy.offer())
+                .build()?;
             let (alert, mut ended) = (gateway.alert().clone(), ended.clone());
             lanes.push(Lane { runtime: runtime.handle().clone(), gateway: Arc::new(gateway) });
             std::thread::Builder::new().name("oncely-lane".to_owned()).spawn(move || {

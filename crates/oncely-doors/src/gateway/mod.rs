@@ -4,8 +4,8 @@
 //! - [`config`]: `[server]` and `[[route]]` of `oncely.toml`. [`pattern`]: which paths a route matches.
 //! - [`Gateway`]: from a request to an answer; `route`: by which way. `guarded`: the upstream as the layer sees it.
 //! - [`upstream`]: connections, exact about whether anything was sent; `wire`: one of them. [`forward`]: what changes on the way.
-//! - [`serve`]: listens, speaks TLS, drains. `lanes`: the threads that requests stay on; `alert`: when they do not sleep.
-//!   `connection`, `activity`: one client, put to rest while it is silent.
+//! - [`serve`]: listens, speaks TLS, drains. `lanes`: the threads that requests stay on; `alert`: when they do not sleep;
+//!   `courtesy`: when others run first. `connection`, `activity`: one client, put to rest while it is silent.
 //! - `traced`: requests as spans. `upgrade`: WebSockets. `upload`: long bodies. [`check`]: asks a service about an attempt in doubt.
 
 mod activity;
@@ -15,6 +15,7 @@ pub mod check;
 pub mod config;
 mod connection;
 mod counters;
+mod courtesy;
 pub mod forward;
 mod guarded;
 mod handle;
