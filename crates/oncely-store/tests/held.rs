@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use common::{finish, id, open, refused};
-use oncely_core::{Counter, Namespace, Store, StoreErrorKind, ToolName, Wrote};
+use common::{LONG, begin, draft, finish, id, open, refused, running};
+use oncely_core::{Counter, Created, Namespace, Store, StoreErrorKind, StoreFuture, ToolName, Wrote};
 use oncely_store::{SqliteOptions, SqliteStore, WrittenBy};
 
 /// Takes the turn at writing, as a process does that is then stopped.
@@ -86,4 +86,44 @@ async fn a_caller_that_writes_by_itself_is_not_held_up_by_anothers_turn() {
         assert!(store.load(id(key)).await.unwrap().is_some(), "{key}");
     }
     assert_eq!(store.tallies().await.unwrap().len(), 1);
+}
+
+fn claim<'a>(store: &'a Arc<dyn Store>, key: &str) -> StoreFuture<'a, Created> {
+    store.create(id(key), draft(key, running(), LONG), Vec::new())
+}
+
+#[tokio::test]
+async fn what_has_ended_is_told_while_many_wait_for_a_ledger_that_is_held() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.db");
+    finish(&open(&path), "ended").await;
+    // Opened anew, so that nothing is remembered.
+    let store = open(&path);
+    begin(&store, "another").await;
+    let held = hold(&path);
+    let claims: Vec<_> = ["a", "b", "c", "d", "e"].iter().map(|key| claim(&store, key)).collect();
+    // For a moment after its last commit the writer may be thought to get on: those who ask then wait for it.
+    let mut waiting = Vec::new();
+    let there = loop {
+        let mut asked = claim(&store, "ended");
+        let now = tokio::select! {
+            biased;
+            there = &mut asked => Some(there.unwrap()),
+            () = std::future::ready(()) => None,
+        };
+        if let Some(there) = now {
+            break there;
+        }
+        waiting.push(asked);
+        assert!(waiting.len() < 10_000, "it is never told while the ledger is held");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert!(matches!(there, Created::Exists(_)));
+    drop(held);
+    for claim in claims {
+        assert!(matches!(claim.await.unwrap(), Created::New(_)));
+    }
+    for asked in waiting {
+        assert!(matches!(asked.await.unwrap(), Created::Exists(_)), "whoever waited is told the same");
+    }
 }

@@ -83,7 +83,8 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
         .transpose()?;
     let (spans, exporter) = otlp.unzip();
     let admin = spans.iter().fold(admin, |admin, spans| admin.with_source(spans.counts()));
-    let lanes = Lanes::start(gateways.into_iter().map(|gateway| gateway.traced(spans.clone())))
+    let traced = gateways.into_iter().map(|gateway| gateway.traced(spans.clone()));
+    let lanes = Lanes::start(traced, oncely_store::bring_answers_together)
         .map_err(|e| Failure::internal(format!("the threads could not be started: {e}")))?;
     drop(spans);
     let listening = Listening {

@@ -35,8 +35,14 @@ impl Lanes {
         std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS_MAX)
     }
 
-    /// Starts a thread for each of these gateways.
-    pub fn start(gateways: impl IntoIterator<Item = Gateway>) -> std::io::Result<Self> {
+    /// Starts a thread for each of these gateways, and `beside` on each of them.
+    pub fn start<F>(
+        gateways: impl IntoIterator<Item = Gateway>,
+        beside: impl Fn() -> F,
+    ) -> std::io::Result<Self>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let (going, ended) = watch::channel(());
         let mut lanes = Vec::new();
         for gateway in gateways {
@@ -45,11 +51,12 @@ impl Lanes {
                 .enable_all()
                 .on_thread_park(move || courtesy.offer())
                 .build()?;
-            let (alert, mut ended) = (gateway.alert().clone(), ended.clone());
+            let (alert, beside, mut ended) = (gateway.alert().clone(), beside(), ended.clone());
             lanes.push(Lane { runtime: runtime.handle().clone(), gateway: Arc::new(gateway) });
             std::thread::Builder::new().name("oncely-lane".to_owned()).spawn(move || {
                 runtime.block_on(async move {
                     tokio::spawn(alert.look());
+                    tokio::spawn(beside);
                     // An error is what it waits for: nobody wants it to go on.
                     while ended.changed().await.is_ok() {}
                 });

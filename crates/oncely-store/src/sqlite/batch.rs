@@ -14,8 +14,8 @@ use oncely_core::{
     Replaced, State, StoreError, Stored, Tally, Version,
 };
 use rusqlite::{Connection, OptionalExtension};
-use tokio::sync::oneshot;
 
+use super::courier::Reply;
 use super::errors::Trouble;
 use super::gate;
 use super::rows::{self, DUE_FIRST, Slot, Tools, select_records};
@@ -70,7 +70,7 @@ pub(crate) enum Answer {
 /// A request and whom to answer.
 pub(crate) struct Op {
     pub(crate) request: Request,
-    pub(crate) reply: oneshot::Sender<Result<Answer, StoreError>>,
+    pub(crate) reply: Reply,
 }
 
 impl Request {
