@@ -76,7 +76,7 @@ impl Drop for Bag {
 
 /// Brings the answers of SQLite ledgers to what this thread asks of them, for as long as it runs: all of a commit at
 /// once. To be run on a runtime that has this thread only, beside the tasks that ask: they are answered when it has its
-/// turn.
+/// turn. So nothing on this thread may block until it is answered, but has to await it.
 pub async fn bring_answers_together() {
     let (courier, mut bags) = mpsc::unbounded_channel();
     let _post = Post::open(Courier(courier));

@@ -2,15 +2,19 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use oncely_core::{StoreError, StoreErrorKind};
+use std::future::Future;
+use std::time::Duration;
 
+use oncely_core::{AttemptToken, Created, IntentId, StoreError, StoreErrorKind, StoreFuture, Wrote};
+
+use super::Shared;
 use crate::clock::boottime_ms;
 
 /// Where so many writes wait, a claim waits with them, and its record is not looked for first: nearly all are new then, and
 /// to look takes an eighth of the processor's time that a whole call takes. The writer finds a record that is there as well.
 const MANY: usize = 4;
-/// But only behind a writer that has committed within this time: one that is held up must keep nobody from being told what
-/// has ended.
+/// But only behind a writer that has committed within this time, and for no longer: one that is held up must keep nobody from
+/// being told what has ended.
 const LATELY_MS: u64 = 100;
 
 /// The requests that wait. Counted here, since a bounded queue is paid for in full when it is made.
@@ -51,6 +55,45 @@ impl Crowd {
     pub(crate) fn is_dense(&self) -> bool {
         self.waiting() >= MANY
             && boottime_ms().saturating_sub(self.told_ms.load(Ordering::Relaxed)) < LATELY_MS
+    }
+}
+
+impl Shared {
+    /// A claim whose record was not looked for. Where the writer is held up, it is looked for after all.
+    pub(super) async fn claim_unseen(
+        &self,
+        intent: IntentId,
+        token: AttemptToken,
+        mut asked: StoreFuture<'_, Created>,
+    ) -> Result<Created, StoreError> {
+        let answered = match tokio::time::timeout(Duration::from_millis(LATELY_MS), &mut asked).await {
+            Ok(answered) => answered,
+            Err(_) => match self.load(&intent) {
+                // The claim itself may be there by now, and not told yet.
+                Ok(Some(there)) if there.record.body.token != token => return Ok(Created::Exists(there)),
+                _ => asked.await,
+            },
+        };
+        if matches!(answered, Ok(Created::Exists(_))) {
+            // To be remembered for the next who asks.
+            let _ = self.load(&intent);
+        }
+        answered
+    }
+
+    /// A ledger that takes no claims can still be read.
+    pub(super) async fn read_if_refused(
+        &self,
+        intent: IntentId,
+        asked: impl Future<Output = Result<Created, StoreError>>,
+    ) -> Result<Created, StoreError> {
+        match asked.await {
+            Err(error) if error.wrote == Wrote::No => match self.load(&intent)? {
+                Some(there) => Ok(Created::Exists(there)),
+                None => Err(error),
+            },
+            answered => answered,
+        }
     }
 }
 

@@ -243,26 +243,19 @@ impl Store for SqliteStore {
         if let Err(error) = check_events(&events, EVENTS_MAX) {
             return ready(Err(error));
         }
+        let token = draft.body.token;
         let request = Request::Create { intent, draft: Box::new(draft), events };
         let asked = self.ask(request, |answer| match answer {
             Answer::Created(created) => Some(created),
             _ => None,
         });
         if looks {
-            return asked;
+            asked
+        } else if is_first {
+            Box::pin(self.shared.read_if_refused(intent, asked))
+        } else {
+            Box::pin(self.shared.read_if_refused(intent, self.shared.claim_unseen(intent, token, asked)))
         }
-        Box::pin(async move {
-            let answered = asked.await;
-            let looks = match &answered {
-                // A ledger that takes no claims can still be read.
-                Err(error) => error.wrote == Wrote::No,
-                // To be remembered for the next who asks.
-                Ok(Created::Exists(_)) => !is_first,
-                Ok(Created::New(_)) => false,
-            };
-            let there = if looks { self.shared.load(&intent).ok().flatten() } else { None };
-            there.map_or(answered, |there| Ok(Created::Exists(there)))
-        })
     }
 
     fn load(&self, intent: IntentId) -> StoreFuture<'_, Option<Stored>> {
