@@ -33,6 +33,7 @@ pub mod sealed;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod tallies;
+mod unreadable;
 mod watch;
 mod wire;
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use oncely::policy_file::parse_duration;
 use oncely_core::limits::PAGE_MAX;
-use oncely_core::{Filter, Millis, StateName, Store};
+use oncely_core::{Filter, Millis, StateName, Store, Unreadable};
 
 use super::view::{RecordView, state_now};
 use crate::args::Global;
@@ -109,6 +109,11 @@ impl Listing {
         loop {
             let page = store.scan(filter.clone(), from, PAGE_MAX).await?;
             let clock = Clock::reading(page.now);
+            for unreadable in &page.unreadable {
+                if self.tell(unreadable)? == Reader::Gone {
+                    return Ok(Reader::Gone);
+                }
+            }
             for stored in &page.items {
                 let state = state_now(store, stored);
                 if asked.is_some_and(|asked| asked != state) {
@@ -128,6 +133,21 @@ impl Listing {
                 None => return Ok(Reader::There),
             }
         }
+    }
+
+    /// What cannot be read is never silently left out: it may be what somebody looks for.
+    fn tell(&mut self, unreadable: &Unreadable) -> Result<Reader, Failure> {
+        let Unreadable { intent, state, why, .. } = unreadable;
+        if self.rows.is_none() {
+            let (id, state) = (intent.to_string(), state.as_str());
+            return output::stream_json(&serde_json::json!({ "id": id, "state": state, "unreadable": why }));
+        }
+        let line = format!(
+            "the record {intent}, filed as {}, cannot be read: {why}; see oncely doctor",
+            state.as_str()
+        );
+        output::say(&output::clean(&line));
+        Ok(Reader::There)
     }
 
     fn add(&mut self, view: &RecordView, state: StateName) -> Result<Reader, Failure> {

@@ -318,16 +318,16 @@ impl Store for SqliteStore {
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
         let found = self.shared.read(|connection| read::scan(connection, &filter, from, limit));
         let now = self.shared.clock.now();
-        ready(found.map(|(records, next)| {
+        ready(found.map(|read::Listed { records, unreadable, next }| {
             let items = records.into_iter().map(|record| Stored { record: Arc::new(record), now }).collect();
-            Page { items, next, now }
+            Page { items, unreadable, next, now }
         }))
     }
 
     fn log(&self, query: LogQuery) -> StoreFuture<'_, Page<LoggedEvent>> {
         let found = self.shared.read(|connection| read::log(connection, &query));
         let now = self.shared.clock.now();
-        ready(found.map(|(items, next)| Page { items, next, now }))
+        ready(found.map(|(items, next)| Page::of(items, next, now)))
     }
 
     fn purge(&self, limit: usize) -> StoreFuture<'_, PurgeReport> {

@@ -14,6 +14,7 @@ mod pooler;
 mod refused;
 mod secrets;
 mod several;
+mod unreadable;
 mod waiting;
 
 use std::sync::Arc;

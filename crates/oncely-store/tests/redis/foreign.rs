@@ -55,7 +55,7 @@ fn copy(server: &Redis, from: &[u8], to: &[u8]) {
     raw(server, &[b"EVAL", script.as_bytes(), b"2", from, to]);
 }
 
-fn raw(server: &Redis, parts: &[&[u8]]) {
+pub(crate) fn raw(server: &Redis, parts: &[&[u8]]) {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     let mut command = format!("*{}\r\n", parts.len()).into_bytes();
