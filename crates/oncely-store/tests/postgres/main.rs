@@ -11,6 +11,7 @@ mod lost;
 mod migrating;
 mod page;
 mod pooler;
+mod purging;
 mod refused;
 mod secrets;
 mod several;
