@@ -4,6 +4,7 @@ use oncely_core::IntentId;
 use oncely_testkit::servers::{Postgres, Redis};
 use serde_json::Value;
 
+use crate::healing::Gateway;
 use crate::world::{World, text};
 
 #[tokio::test]
@@ -44,6 +45,33 @@ return 'done'";
     });
 }
 
+/// A listing shows it, since its name and state are not encrypted; but nobody can replay it, and its key may be lost for good.
+#[test]
+fn a_record_whose_encryption_key_is_lost_can_be_forgotten() {
+    let world = World::new();
+    let line = [
+        "run",
+        "--store",
+        &world.from,
+        "--tool",
+        "pay",
+        "--key",
+        "k",
+        "--",
+        "sh",
+        "-c",
+        "echo k >> effects; echo r",
+    ];
+    let keys = format!("k1 {}", "0b".repeat(32));
+    let mut first = world.command(&line);
+    assert!(first.env("ONCELY_ENCRYPTION_KEYS", keys).output().unwrap().status.success());
+    assert_eq!((world.run(&line).status.code(), world.effects("k")), (Some(12), 1));
+    let listed = lines(&world.run(&["ls", "--json", "--store", &world.from]).stdout);
+    let id = listed[0]["id"].as_str().unwrap();
+    world.json(&["forget", "--yes", "--json", id, "--store", &world.from], 0);
+    assert_eq!((world.run(&line).status.code(), world.effects("k")), (Some(0), 2));
+}
+
 fn is_told_and_forgotten(world: &World, damage: impl FnOnce(IntentId)) {
     let store = &world.from;
     for key in ["torn", "whole"] {
@@ -59,6 +87,10 @@ fn is_told_and_forgotten(world: &World, damage: impl FnOnce(IntentId)) {
     let listed = lines(&world.run(&["ls", "--json", "--store", store]).stdout);
     assert_eq!(listed.len(), 3, "{listed:?}");
     assert!(listed.iter().any(|record| record["id"] == torn.as_str() && record["unreadable"].is_string()));
+    let (status, served) = Gateway::start(world, store).get("/v1/records");
+    let served: Value = serde_json::from_str(&served).unwrap();
+    assert_eq!((status, served["records"].as_array().unwrap().len()), (200, 2), "{served}");
+    assert_eq!(served["unreadable"][0]["id"], torn.as_str(), "{served}");
     world.json(&["purge", "--json", "--store", store], 0);
     let report = world.json(&["doctor", "--json", "--store", store], 0);
     let checks = report["checks"].as_array().unwrap();
