@@ -54,7 +54,7 @@ pub enum BadCall {
     #[error("the idempotency key is not a text; nothing ran")]
     KeyIsNoText,
     /// `dry_run` is not a boolean.
-    #[error("dry_run is neither true nor false; nothing ran")]
+    #[error("dry_run is neither true nor false; nothing ran. Pass one of them, or leave it out")]
     DryRunIsNoBoolean,
 }
 
