@@ -37,15 +37,11 @@ pub(super) async fn answer(
         reply = session.link.call(id, message::line(message.render())) => reply,
         () = async { flight.cancelled().await; tokio::time::sleep(PATIENCE).await } => return None,
     };
+    let failed = |why: &str| message::error(&request.id, INTERNAL_ERROR, why);
     let answer = match reply {
         Reply::Answered(answer) => answer,
-        Reply::Lost(why) | Reply::NotSent(why) => {
-            return Some(message::error(
-                &request.id,
-                INTERNAL_ERROR,
-                &format!("the server did not answer: {why}"),
-            ));
-        }
+        Reply::Lost(why) => return Some(failed(&format!("the server did not answer: {why}"))),
+        Reply::NotSent(why) => return Some(failed(&format!("the server was not asked; nothing ran: {why}"))),
     };
     let text = std::str::from_utf8(&answer).ok()?;
     let response = Response::read(text)?;

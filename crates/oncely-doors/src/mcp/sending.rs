@@ -95,7 +95,7 @@ impl Judge {
     fn of(&self, reply: Reply) -> Outcome {
         let bytes = match reply {
             Reply::NotSent(NoAnswer { why, said }) => {
-                let message = format!("the call did not reach the server: {why}; nothing ran");
+                let message = format!("the call did not reach the server; nothing ran: {why}");
                 let failure = Failure::new("NOT_SENT", message);
                 return match said {
                     // It was sent, and refused before it reached anybody.
