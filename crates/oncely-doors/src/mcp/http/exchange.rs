@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{HeaderMap, Method, Response, StatusCode};
 
 use super::messages::Messages;
@@ -121,11 +121,19 @@ fn pause_of(retry_ms: Option<u64>) -> Duration {
     retry_ms.map_or(RECONNECT, Duration::from_millis).clamp(RECONNECT_MIN, RECONNECT_MAX)
 }
 
-/// Statuses with which a server says that it did not look at the message. They count only where the reply does not
-/// answer to its id: one that does comes from whoever looked at it.
-pub(super) fn refuses_unseen(status: StatusCode) -> bool {
-    let codes = [400, 401, 403, 404, 405, 406, 411, 413, 415, 421];
-    codes.contains(&status.as_u16())
+/// Whether a server that refuses a request says so that it did not look at it. Only statuses count that no handler has a
+/// reason to give: who gives another one may have acted before, or may stand behind a gateway that replaces replies. And they
+/// count only where the reply does not answer to the request's id: one that does comes from whoever looked at it.
+/// `session` is the one that the request named.
+pub(super) fn refuses_unseen<B>(session: Option<&HeaderValue>, refusal: &Response<B>) -> bool {
+    match refusal.status().as_u16() {
+        401 | 405 | 406 | 411 | 413 | 415 | 421 => true,
+        // The credentials do not reach far enough: the client is to get others and to call again.
+        403 => refusal.headers().contains_key(WWW_AUTHENTICATE),
+        // The session is gone: the client is to begin another one and to call again.
+        404 => session.is_some(),
+        _ => false,
+    }
 }
 
 /// What a line of a server is to whoever waits for the answer to an id.
@@ -165,7 +173,9 @@ pub(super) fn quoted(body: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{RECONNECT, RECONNECT_MAX, RECONNECT_MIN, Said, pause_of, said};
+    use super::{RECONNECT, RECONNECT_MAX, RECONNECT_MIN, Said, pause_of, refuses_unseen, said};
+    use hyper::Response;
+    use hyper::header::{HeaderValue, WWW_AUTHENTICATE};
 
     #[test]
     fn an_answer_is_known_by_its_id_however_that_is_written_and_a_page_is_no_message() {
@@ -192,5 +202,23 @@ mod tests {
         assert_eq!(pause_of(None), RECONNECT);
         assert_eq!(pause_of(Some(0)), RECONNECT_MIN);
         assert_eq!(pause_of(Some(u64::MAX)), RECONNECT_MAX);
+    }
+    #[test]
+    fn only_what_no_handler_has_a_reason_to_say_proves_that_a_call_was_not_looked_at() {
+        let refuses = |status: u16, session: Option<&str>, challenge: Option<&'static str>| {
+            let mut refusal = Response::builder().status(status);
+            if let Some(challenge) = challenge {
+                refusal = refusal.header(WWW_AUTHENTICATE, challenge);
+            }
+            let session = session.map(|session| HeaderValue::from_str(session).unwrap());
+            refuses_unseen(session.as_ref(), &refusal.body(()).unwrap())
+        };
+        let always: Vec<u16> = (300..=599).filter(|status| refuses(*status, None, None)).collect();
+        assert_eq!(always, [401, 405, 406, 411, 413, 415, 421]);
+        let in_session: Vec<u16> = (300..=599).filter(|status| refuses(*status, Some("s"), None)).collect();
+        assert_eq!(in_session, [401, 404, 405, 406, 411, 413, 415, 421]);
+        let challenged: Vec<u16> =
+            (300..=599).filter(|status| refuses(*status, None, Some("Bearer"))).collect();
+        assert_eq!(challenged, [401, 403, 405, 406, 411, 413, 415, 421]);
     }
 }
