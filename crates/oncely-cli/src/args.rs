@@ -83,6 +83,9 @@ pub enum Command {
     /// Start a server so that it ends with us; used by `oncely mcp`
     #[command(hide = true)]
     McpServer(commands::mcp::launch::LaunchArgs),
+    /// End a server if we are killed; used by `oncely mcp`
+    #[command(hide = true)]
+    McpWatch,
     /// Serve HTTP: a gateway in front of an API, or between an agent and providers
     Serve(Box<commands::serve::ServeArgs>),
     /// List what is remembered

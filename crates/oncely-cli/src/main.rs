@@ -53,6 +53,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Run(args) => commands::run::run(&global, args).await,
             Command::Mcp(args) => commands::mcp::run(&global, *args, alert).await,
             Command::McpServer(args) => commands::mcp::launch::run(&args),
+            Command::McpWatch => commands::mcp::watch::run(),
             Command::Serve(args) => commands::serve::run(&global, *args).await,
             Command::Ls(args) => commands::ls::run(&global, args).await,
             Command::Show(args) => commands::show::run(&global, args).await,

@@ -4,6 +4,7 @@ mod explain;
 mod install;
 mod jsonc;
 pub mod launch;
+pub mod watch;
 
 use std::ffi::OsString;
 use std::io;
@@ -233,7 +234,7 @@ fn guard(context: &Context, engine: Oncely, args: &McpArgs, alert: Arc<Alert>) -
         policy: context.policy.clone(),
         server,
         alert,
-        launcher: launch::launcher(),
+        ties: launch::ties(),
         place: if args.url.is_some() { Place::Elsewhere } else { Place::Here },
     };
     Guard::new(settings).map_err(|e| Failure::internal(format!("no random numbers: {e}; nothing ran")))

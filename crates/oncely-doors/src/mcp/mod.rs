@@ -13,6 +13,7 @@
 //! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server.
 //! - [`stdio`], [`standard`], [`serve`]: a server that we start and a client that started us. [`outlet`]: the way out.
 //!   [`opening`], `long`: long messages, which pass as they come; [`cut`]: those that are too long. [`probe`]: asks a check command.
+//!   [`watcher`]: ends what we started if we are killed.
 //! - [`alert`]: staying awake where messages come thick and fast.
 //! - [`explain`]: asks a server for its tools on behalf of a person.
 //! - [`http`]: servers at an address, and clients that connect. [`name`]: what a server is called.
@@ -47,3 +48,4 @@ pub mod session;
 pub mod standard;
 pub mod stdio;
 pub mod tools;
+pub mod watcher;

@@ -25,6 +25,7 @@ use super::outlet::Outlet;
 use super::probe::{OWNER_VARIABLE, mark_of};
 use super::session::Session;
 use super::stdio::{Input, Output, StdioLink, pump_client, pump_server};
+use super::watcher::Watcher;
 use crate::command::child::PassedSignals;
 
 /// Between a signal and the final stop of a server that does not heed it.
@@ -48,6 +49,7 @@ pub struct Plan {
 pub struct Server {
     child: Child,
     group: Option<Pid>,
+    watcher: Option<Watcher>,
     /// Its standard input.
     pub input: Option<Output>,
     /// Its standard output.
@@ -60,7 +62,7 @@ impl Server {
     /// Starts a server, marked as that of this engine's process.
     pub fn start(argv: &[OsString], guard: &Guard) -> io::Result<Self> {
         let none = || io::Error::new(io::ErrorKind::InvalidInput, "no command");
-        let argv: Vec<&OsString> = guard.launcher().iter().chain(argv).collect();
+        let argv: Vec<&OsString> = guard.ties().launcher.iter().chain(argv).collect();
         let (program, arguments) = argv.split_first().ok_or_else(none)?;
         let mut child = Command::new(program)
             .args(arguments)
@@ -73,10 +75,11 @@ impl Server {
             .kill_on_drop(true)
             .spawn()?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+        let watcher = group.and_then(|group| Watcher::start(&guard.ties().watcher, group));
         let looked_at = child.stdout.as_ref().and_then(|pipe| pipe.as_fd().try_clone_to_owned().ok());
         let input = child.stdin.take().map(|pipe| Box::new(pipe) as Output);
         let output = child.stdout.take().map(|pipe| Box::new(pipe) as Input);
-        Ok(Self { child, group, input, output, looked_at })
+        Ok(Self { child, group, watcher, input, output, looked_at })
     }
 
     fn signal(&self, signal: Signal) {
@@ -108,6 +111,9 @@ impl Server {
                     continue;
                 }
             };
+            if let Some(watcher) = self.watcher {
+                watcher.end().await;
+            }
             end_group(self.group).await;
             return Ok(status);
         }

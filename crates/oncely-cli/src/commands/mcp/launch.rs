@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
 use clap::Args;
+use oncely_doors::mcp::watcher::Ties;
 
 use super::not_started;
 use crate::exit::Failure;
@@ -22,13 +23,14 @@ pub struct LaunchArgs {
 /// Our own file, whatever has become of its name since we started.
 const US: &str = "/proc/self/exe";
 
-/// The command line that starts a server; empty where the system cannot tie it to us.
-pub fn launcher() -> Vec<OsString> {
+/// What makes servers end with us; nothing where the system cannot tie them to us.
+pub fn ties() -> Ties {
     if !cfg!(target_os = "linux") || !std::path::Path::new(US).exists() {
-        return Vec::new();
+        return Ties::default();
     }
     let us = rustix::process::getpid().as_raw_nonzero().to_string();
-    [US, "mcp-server", &us, "--"].iter().map(OsString::from).collect()
+    let line = |words: &[&str]| words.iter().map(OsString::from).collect();
+    Ties { launcher: line(&[US, "mcp-server", &us, "--"]), watcher: line(&[US, "mcp-watch"]) }
 }
 
 /// Becomes the server.

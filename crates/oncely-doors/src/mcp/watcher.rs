@@ -1,0 +1,50 @@
+//! A process beside a server that sees our end, even if we are killed, and then ends everything in the server's group.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use nix::unistd::Pid;
+use tokio::task::JoinHandle;
+
+/// How servers are tied to us.
+#[derive(Debug, Clone, Default)]
+pub struct Ties {
+    /// A command line that starts a server so that the system signals its end when we end; what follows is the server's
+    /// own.
+    pub launcher: Vec<OsString>,
+    /// A command line that waits for the end of its standard input and then ends its process group.
+    pub watcher: Vec<OsString>,
+}
+
+/// A watcher of one server.
+pub(super) struct Watcher(JoinHandle<Option<Child>>);
+
+impl Watcher {
+    /// Starts a watcher in a server's group; `None` if there is no command for it. Being in the group it keeps the group's
+    /// number from being given to others. It is started aside, so that nobody waits for it.
+    pub(super) fn start(command: &[OsString], group: Pid) -> Option<Self> {
+        let (program, arguments) = command.split_first()?;
+        let mut watcher = Command::new(program);
+        watcher
+            .args(arguments)
+            // Nothing of what the server or we know is kept by it, nor is a directory in use because of it.
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(group.as_raw());
+        // A server that has ended already needs none.
+        Some(Self(tokio::task::spawn_blocking(move || watcher.spawn().ok())))
+    }
+
+    /// Ends the watcher: the server has ended.
+    pub(super) async fn end(self) {
+        if let Ok(Some(mut child)) = self.0.await {
+            // It may have been killed with the group.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
