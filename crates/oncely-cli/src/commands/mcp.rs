@@ -234,8 +234,9 @@ fn guard(context: &Context, engine: Oncely, args: &McpArgs, alert: Arc<Alert>) -
         policy: context.policy.clone(),
         server,
         alert,
-        ties: launch::ties(),
+        launcher: launch::launcher(),
         place: if args.url.is_some() { Place::Elsewhere } else { Place::Here },
+        watcher: launch::watcher(),
     };
     Guard::new(settings).map_err(|e| Failure::internal(format!("no random numbers: {e}; nothing ran")))
 }

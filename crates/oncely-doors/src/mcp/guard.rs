@@ -1,6 +1,7 @@
 //! The guard: makes a call of the engine out of a `tools/call` that writes, and a tool result out of its answer.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,7 +22,6 @@ use super::rehearsal;
 use super::reply::{self, Era, Form, RecordName, Schema};
 use super::sending::{Judge, Seen, Sending};
 use super::tools::{Added, Tool, Why, kind_of};
-use super::watcher::Ties;
 
 /// How long a caller waits for another's attempt before it hears of progress, and between two such words.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
@@ -46,8 +46,10 @@ pub struct Settings {
     pub place: probe::Place,
     /// What keeps the thread awake where messages come thick and fast.
     pub alert: Arc<Alert>,
-    /// What makes servers that we start end with us.
-    pub ties: Ties,
+    /// A command line that starts servers so that they end with us; what follows it is the server's own.
+    pub launcher: Vec<OsString>,
+    /// A command line that waits for the end of its standard input and then ends its process group.
+    pub watcher: Vec<OsString>,
 }
 
 /// Guards the tools of one server.
@@ -104,9 +106,14 @@ impl Guard {
         &self.settings.alert
     }
 
-    /// What makes servers that we start end with us.
-    pub(super) fn ties(&self) -> &Ties {
-        &self.settings.ties
+    /// What servers are started by.
+    pub(super) fn launcher(&self) -> &[OsString] {
+        &self.settings.launcher
+    }
+
+    /// What ends servers if we are killed.
+    pub(super) fn watcher(&self) -> &[OsString] {
+        &self.settings.watcher
     }
 
     /// Notes that a client answers a request of a server.

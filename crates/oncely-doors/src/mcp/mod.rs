@@ -13,9 +13,8 @@
 //! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server.
 //! - [`stdio`], [`standard`], [`serve`]: a server that we start and a client that started us. [`outlet`]: the way out.
 //!   [`opening`], `long`: long messages, which pass as they come; [`cut`]: those that are too long. [`probe`]: asks a check command.
-//!   [`watcher`]: ends what we started if we are killed.
 //! - [`alert`]: staying awake where messages come thick and fast.
-//! - [`explain`]: asks a server for its tools on behalf of a person.
+//! - [`explain`]: asks a server for its tools on behalf of a person. `ties`: what ends servers if we are killed.
 //! - [`http`]: servers at an address, and clients that connect. [`name`]: what a server is called.
 
 pub mod alert;
@@ -47,5 +46,5 @@ pub mod serve;
 pub mod session;
 pub mod standard;
 pub mod stdio;
+mod ties;
 pub mod tools;
-pub mod watcher;

@@ -25,7 +25,6 @@ use super::outlet::Outlet;
 use super::probe::{OWNER_VARIABLE, mark_of};
 use super::session::Session;
 use super::stdio::{Input, Output, StdioLink, pump_client, pump_server};
-use super::watcher::Watcher;
 use crate::command::child::PassedSignals;
 
 /// Between a signal and the final stop of a server that does not heed it.
@@ -49,7 +48,7 @@ pub struct Plan {
 pub struct Server {
     child: Child,
     group: Option<Pid>,
-    watcher: Option<Watcher>,
+    watcher: Option<super::ties::Watcher>,
     /// Its standard input.
     pub input: Option<Output>,
     /// Its standard output.
@@ -62,7 +61,7 @@ impl Server {
     /// Starts a server, marked as that of this engine's process.
     pub fn start(argv: &[OsString], guard: &Guard) -> io::Result<Self> {
         let none = || io::Error::new(io::ErrorKind::InvalidInput, "no command");
-        let argv: Vec<&OsString> = guard.ties().launcher.iter().chain(argv).collect();
+        let argv: Vec<&OsString> = guard.launcher().iter().chain(argv).collect();
         let (program, arguments) = argv.split_first().ok_or_else(none)?;
         let mut child = Command::new(program)
             .args(arguments)
@@ -75,7 +74,7 @@ impl Server {
             .kill_on_drop(true)
             .spawn()?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-        let watcher = group.and_then(|group| Watcher::start(&guard.ties().watcher, group));
+        let watcher = group.and_then(|group| super::ties::Watcher::start(guard.watcher(), group));
         let looked_at = child.stdout.as_ref().and_then(|pipe| pipe.as_fd().try_clone_to_owned().ok());
         let input = child.stdin.take().map(|pipe| Box::new(pipe) as Output);
         let output = child.stdout.take().map(|pipe| Box::new(pipe) as Input);

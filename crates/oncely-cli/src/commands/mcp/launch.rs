@@ -5,7 +5,6 @@ use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
 use clap::Args;
-use oncely_doors::mcp::watcher::Ties;
 
 use super::not_started;
 use crate::exit::Failure;
@@ -23,14 +22,22 @@ pub struct LaunchArgs {
 /// Our own file, whatever has become of its name since we started.
 const US: &str = "/proc/self/exe";
 
-/// What makes servers end with us; nothing where the system cannot tie them to us.
-pub fn ties() -> Ties {
-    if !cfg!(target_os = "linux") || !std::path::Path::new(US).exists() {
-        return Ties::default();
-    }
+/// The command line that starts a server; empty where the system cannot tie it to us.
+pub fn launcher() -> Vec<OsString> {
     let us = rustix::process::getpid().as_raw_nonzero().to_string();
-    let line = |words: &[&str]| words.iter().map(OsString::from).collect();
-    Ties { launcher: line(&[US, "mcp-server", &us, "--"]), watcher: line(&[US, "mcp-watch"]) }
+    of_ours(&["mcp-server", &us, "--"])
+}
+
+/// The command line that ends a server if we are killed; empty in the same places.
+pub fn watcher() -> Vec<OsString> {
+    of_ours(&["mcp-watch"])
+}
+
+fn of_ours(arguments: &[&str]) -> Vec<OsString> {
+    if !cfg!(target_os = "linux") || !std::path::Path::new(US).exists() {
+        return Vec::new();
+    }
+    [US].iter().chain(arguments).map(OsString::from).collect()
 }
 
 /// Becomes the server.

@@ -9,16 +9,6 @@ use nix::unistd::Pid;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// How servers are tied to us.
-#[derive(Debug, Clone, Default)]
-pub struct Ties {
-    /// A command line that starts a server so that the system signals its end when we end; what follows is the server's
-    /// own.
-    pub launcher: Vec<OsString>,
-    /// A command line that waits for the end of its standard input and then ends its process group.
-    pub watcher: Vec<OsString>,
-}
-
 /// How long after its server a watcher is started. Some clients start a server for every single call: those do not pay for
 /// it, and no server has to share the processors with it while it starts.
 const DELAY: Duration = Duration::from_millis(100);
