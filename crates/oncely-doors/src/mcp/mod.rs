@@ -14,8 +14,9 @@
 //! - [`stdio`], [`standard`], [`serve`]: a server that we start and a client that started us. [`outlet`]: the way out.
 //!   [`opening`], `long`: long messages, which pass as they come; [`cut`]: those that are too long. [`probe`]: asks a check command.
 //! - [`alert`]: staying awake where messages come thick and fast.
-//! - [`explain`]: asks a server for its tools on behalf of a person. `ties`: what ends servers if we are killed.
+//! - [`explain`]: asks a server for its tools on behalf of a person.
 //! - [`http`]: servers at an address, and clients that connect. [`name`]: what a server is called.
+//!   `ties`: what ends servers if we are killed.
 
 pub mod alert;
 pub mod call;
