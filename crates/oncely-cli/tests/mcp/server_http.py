@@ -81,7 +81,8 @@ def main(answer, seen, halves):
                 refusal = json.load(open(refusal))
                 if refusal.get("after"):
                     answer(message, lambda _: None)
-                return self.reply(refusal["status"], refusal["body"].encode(), **refusal.get("headers", {}))
+                kind = refusal.get("kind", "application/json")
+                return self.reply(refusal["status"], refusal["body"].encode(), kind, **refusal.get("headers", {}))
             modern = "io.modelcontextprotocol/protocolVersion" in ((message.get("params") or {}).get("_meta") or {})
             if modern and self.headers.get("Mcp-Method") != message["method"]:
                 error = {"jsonrpc": "2.0", "id": message.get("id"), "error": {"code": -32001, "message": "HeaderMismatch"}}

@@ -1,5 +1,8 @@
 //! Replies over HTTP that are no answers: what their status proves, and what it does not. Effects are counted at the server.
 
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use serde_json::{Value, json};
 
 use crate::web::{Listening, Web, front, send, server};
@@ -25,11 +28,11 @@ fn states(home: &Home) -> Vec<String> {
 
 /// A page that comes in place of the reply to a call that has run.
 fn after(status: u16) -> Value {
-    json!({ "status": status, "body": "<html>try later</html>", "after": true })
+    json!({ "status": status, "body": "<html>try later</html>", "kind": "text/html", "after": true })
 }
 
 /// What a gateway or the server itself may say when it is too late.
-const PROVING_NOTHING: [u16; 10] = [400, 403, 404, 408, 409, 422, 429, 500, 502, 503];
+const PROVING_NOTHING: [u16; 11] = [400, 403, 404, 406, 408, 409, 422, 429, 500, 502, 503];
 
 #[test]
 fn a_status_that_may_come_after_the_effect_leaves_one_effect_and_an_unknown_outcome() {
@@ -60,9 +63,8 @@ fn the_same_holds_for_a_client_that_connects_and_is_told_the_status_itself() {
     let server = server(&home, "json");
     let front = front(&home, &["--url", &url(&server)]);
     let web = Web::begin(front.port);
-    // In a session, a 404 is about the session.
-    let proving_nothing = PROVING_NOTHING.into_iter().filter(|status| *status != 404);
-    for (count, status) in (1..).zip(proving_nothing) {
+    // A page for people is not about the session, even with a 404.
+    for (count, status) in (1..).zip(PROVING_NOTHING) {
         refuse(&home, &after(status));
         let told = web.call("pay", json!({ "amount": status }), &[]);
         assert_eq!((told.status, told.body.as_str()), (status, "<html>try later</html>"));
@@ -95,7 +97,7 @@ fn a_call_that_the_server_did_not_look_at_runs_when_it_is_called_again() {
     let mut client = home.client_of(&["mcp", "--url", &url(&server)], &[]);
     client.initialize();
     let challenge = json!({ "WWW-Authenticate": "Bearer error=\"insufficient_scope\"" });
-    let refusals = [401, 405, 406, 411, 413, 415, 421].map(|status| (status, json!({})));
+    let refusals = [401, 405, 411, 413, 415, 421].map(|status| (status, json!({})));
     // The session is gone; the credentials do not reach far enough.
     for (count, (status, headers)) in
         (1..).zip(refusals.into_iter().chain([(404, json!({})), (403, challenge)]))
@@ -109,7 +111,26 @@ fn a_call_that_the_server_did_not_look_at_runs_when_it_is_called_again() {
         assert_eq!(text(&paid, 0), format!("paid {status}, effect {count}"), "{paid}");
     }
     drop(client);
-    assert_eq!(home.effects().len(), 9);
+    assert_eq!(home.effects().len(), 8);
+}
+
+#[test]
+fn a_refusal_costs_a_retry_whether_it_has_a_page_or_not() {
+    for page in ["not so", ""] {
+        let home = Home::new();
+        home.write("oncely.toml", "[tool.pay]\nmax_retries = 1\n");
+        let server = server(&home, "json");
+        let mut client = home.client_of(&["mcp", "--url", &url(&server)], &[]);
+        client.initialize();
+        refuse(&home, &json!({ "status": 401, "body": page }));
+        for _ in ["the first attempt", "the one retry"] {
+            assert_eq!(code(&client.call("pay", json!({ "amount": 1 }))), "NOT_SENT");
+        }
+        answer_again(&home);
+        assert_eq!(client.call("pay", json!({ "amount": 1 }))["isError"], true, "{page:?}");
+        drop(client);
+        assert!(home.effects().is_empty(), "{page:?}");
+    }
 }
 
 #[test]
@@ -130,7 +151,10 @@ fn a_client_whose_session_is_gone_begins_another_one_and_its_call_runs_once() {
 #[test]
 fn an_address_where_nobody_is_is_said_to_be_so_with_what_ran_and_what_to_do() {
     let home = Home::new();
-    let port = oncely_testkit::servers::free_port().unwrap();
+    // Taken, so that nobody else gets it, and not listened on.
+    let taken = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&taken, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = SocketAddrV4::try_from(getsockname(&taken).unwrap()).unwrap().port();
     let address = format!("http://127.0.0.1:{port}/mcp");
     let says_it_all = |told: &str| {
         for part in

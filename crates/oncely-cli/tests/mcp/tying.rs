@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::process::{Child, Command};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde_json::json;
 
@@ -19,6 +19,8 @@ fn pid(child: &Child) -> Pid {
 struct Process {
     group: i32,
     command: String,
+    /// The signals that it has handlers for, as the kernel writes them.
+    caught: u64,
 }
 
 /// A process that has not ended.
@@ -28,7 +30,10 @@ fn process(pid: &str) -> Option<Process> {
     let (state, group) = (rest.next()?, rest.nth(1)?);
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let command = String::from_utf8_lossy(&command).replace('\0', " ");
-    (state != "Z").then(|| Process { group: group.parse().unwrap(), command })
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t"))?;
+    let caught = u64::from_str_radix(caught, 16).unwrap();
+    (state != "Z").then(|| Process { group: group.parse().unwrap(), command, caught })
 }
 
 /// Who is in a group.
@@ -38,9 +43,10 @@ fn members(group: i32) -> Vec<Process> {
     all.filter(|process| process.group == group).collect()
 }
 
-/// Whether somebody in a group would see that the proxy is gone.
+/// Whether somebody in a group would see that the proxy is gone, and has come so far that no signal to the group ends it.
 fn is_watched(group: i32) -> bool {
-    members(group).iter().any(|process| process.command.contains("mcp-watch"))
+    let is_ready = |process: &Process| process.caught & (1 << (Signal::SIGALRM as u64 - 1)) != 0;
+    members(group).iter().any(|process| process.command.contains("mcp-watch") && is_ready(process))
 }
 
 /// Writes a server that never reads and never ends by itself, and does this first.
@@ -61,7 +67,7 @@ fn group(home: &Home) -> i32 {
 
 const DEAF: &str = "signal.signal(signal.SIGTERM, signal.SIG_IGN)";
 /// As `npx` and others do: it waits for the server, and passes no signals on.
-const LAUNCHER: [&str; 3] = ["sh", "-c", "python3 server.py; true"];
+const LAUNCHER: [&str; 3] = ["sh", "-c", "trap '' USR1 USR2 ALRM; python3 server.py; true"];
 
 fn started(home: &Home, server: &[&str]) -> Client {
     let mut command = home.command(ONCELY);
@@ -77,6 +83,10 @@ fn a_server_behind_a_launcher_does_not_outlive_a_proxy_that_is_killed_even_if_it
         let mut client = started(&home, &LAUNCHER);
         let group = group(&home);
         home.until(|| is_watched(group));
+        // As servers with several processes do; whoever watches them stays.
+        for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGALRM] {
+            killpg(Pid::from_raw(group), signal).unwrap();
+        }
         kill(pid(&client.child), Signal::SIGKILL).unwrap();
         client.child.wait().unwrap();
         // Neither the launcher nor the server, nor who watched them.
@@ -140,7 +150,8 @@ fn slow() -> serde_json::Value {
 }
 
 /// Signals that something with a running write is to end, and then that it is to end now. Two signals of a kind may come as
-/// one, so they are of two kinds.
+/// one, so they are of two kinds; where both have come by the time we look, SIGTERM is seen first (`PassedSignals`), and the
+/// exit code is of the first.
 fn insist(home: &Home, child: &mut Child) -> i32 {
     home.until_reached("never");
     for signal in [Signal::SIGTERM, Signal::SIGHUP] {

@@ -51,7 +51,7 @@ async fn shake_hands(guard: &Guard, link: &Arc<dyn Link>) -> Result<bool, String
     );
     let answer = match link.call(id, message::line(line)).await {
         Reply::Answered(answer) => answer,
-        Reply::NotSent(why) => return Err(format!("nothing ran: {why}")),
+        Reply::NotSent(why) | Reply::Refused(why) => return Err(format!("nothing ran: {why}")),
         Reply::Lost(why) => return Err(why.to_string()),
     };
     let text = String::from_utf8_lossy(&answer);

@@ -41,7 +41,9 @@ pub(super) async fn answer(
     let answer = match reply {
         Reply::Answered(answer) => answer,
         Reply::Lost(why) => return Some(failed(&format!("the server did not answer: {why}"))),
-        Reply::NotSent(why) => return Some(failed(&format!("the server was not asked; nothing ran: {why}"))),
+        Reply::Refused(why) | Reply::NotSent(why) => {
+            return Some(failed(&format!("the server was not asked; nothing ran: {why}")));
+        }
     };
     let text = std::str::from_utf8(&answer).ok()?;
     let response = Response::read(text)?;
@@ -147,6 +149,6 @@ async fn page(
     );
     match link.call(id, message::line(line)).await {
         Reply::Answered(answer) => Some(answer),
-        Reply::Lost(_) | Reply::NotSent(_) => None,
+        Reply::Lost(_) | Reply::Refused(_) | Reply::NotSent(_) => None,
     }
 }

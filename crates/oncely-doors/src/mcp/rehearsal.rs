@@ -29,6 +29,8 @@ pub(super) async fn answer(
             None => failed("the server's answer cannot be read"),
         },
         Reply::Lost(why) => failed(&format!("the server did not answer: {why}")),
-        Reply::NotSent(why) => failed(&format!("the server was not asked; nothing ran: {why}")),
+        Reply::Refused(why) | Reply::NotSent(why) => {
+            failed(&format!("the server was not asked; nothing ran: {why}"))
+        }
     }
 }

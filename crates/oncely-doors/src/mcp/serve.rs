@@ -110,6 +110,7 @@ impl Server {
                     continue;
                 }
             };
+            // Before we ask who is left in the group: it would be one of them.
             if let Some(watcher) = self.watcher {
                 watcher.end().await;
             }

@@ -42,7 +42,9 @@ impl Watcher {
                 _ = not_needed => return None,
                 () = tokio::time::sleep(DELAY) => {}
             }
-            // Where nobody is left in the group it fails, and is not needed.
+            // Where nobody is left in the group it fails, and is not needed. Should the number have been given to another
+            // group of ours in that very moment, nothing comes of it: the watcher acts only if we are killed, and is ended
+            // when the server's end is seen.
             tokio::task::spawn_blocking(move || watcher.spawn().ok()).await.ok().flatten()
         });
         Some(Self { started, needed })

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use oncely_doors::command::child::PassedSignals;
 use rustix::process::{Pid, Signal, getpgrp, getpid, kill_current_process_group};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exit::Failure;
 
@@ -14,12 +15,18 @@ use crate::exit::Failure;
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// The first pause between two looks at who is left; each is twice as long as the one before.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
+/// The longest.
+const LONGEST_LOOK: Duration = Duration::from_millis(250);
 
 /// Waits for the end of standard input, which only the guard of the server holds open, and ends the group that we are in.
 pub fn run() -> Result<ExitCode, Failure> {
     let failed = |e: io::Error| Failure::internal(format!("the server cannot be watched: {e}"));
-    // What the group is told is not meant for us: we stay until the guard is gone.
+    // What the group is told, by the guard or by the server itself, is not meant for us: we stay until the guard is gone.
     let _deaf = PassedSignals::catch().map_err(failed)?;
+    for kind in [SignalKind::user_defined1(), SignalKind::user_defined2(), SignalKind::alarm()] {
+        // Once it is caught it stays so, whether anybody listens or not.
+        signal(kind).map_err(failed)?;
+    }
     io::copy(&mut io::stdin().lock(), &mut io::sink()).map_err(failed)?;
     let asked = Instant::now();
     let failed = |e: rustix::io::Errno| Failure::internal(format!("the server cannot be ended: {e}"));
@@ -31,7 +38,7 @@ pub fn run() -> Result<ExitCode, Failure> {
             kill_current_process_group(Signal::KILL).map_err(failed)?;
         }
         std::thread::sleep(pause);
-        pause *= 2;
+        pause = (pause * 2).min(LONGEST_LOOK);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -135,7 +135,7 @@ impl CallLink {
             return Reply::Answered(bytes);
         }
         let why = NoAnswer { why, said: quoted(&bytes) };
-        if unseen { Reply::NotSent(why) } else { Reply::Lost(why) }
+        if unseen { Reply::Refused(why) } else { Reply::Lost(why) }
     }
 }
 

@@ -267,7 +267,8 @@ impl Link for HttpLink {
         Box::pin(async move {
             match self.exchange(line.into()).await {
                 Ended::Answered(answer) => Reply::Answered(answer),
-                Ended::Refused(why, _) | Ended::NotSent(why) => Reply::NotSent(why),
+                Ended::Refused(why, _) => Reply::Refused(why),
+                Ended::NotSent(why) => Reply::NotSent(why),
                 Ended::Lost(why) => Reply::Lost(why),
                 Ended::Accepted => Reply::Lost("the server took the call and gave no answer".into()),
             }
