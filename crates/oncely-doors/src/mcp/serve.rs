@@ -25,6 +25,7 @@ use super::outlet::Outlet;
 use super::probe::{OWNER_VARIABLE, mark_of};
 use super::session::Session;
 use super::stdio::{Input, Output, StdioLink, pump_client, pump_server};
+use super::wakeful::wakeful;
 use crate::command::child::PassedSignals;
 
 /// Between a signal and the final stop of a server that does not heed it.
@@ -216,8 +217,9 @@ pub async fn stdio(
 ) -> io::Result<u8> {
     let closed = || io::Error::new(io::ErrorKind::BrokenPipe, "the server's streams could not be opened");
     let (to, from) = server.input.take().zip(server.output.take()).ok_or_else(closed)?;
-    let client_too = std::io::stdin().as_fd().try_clone_to_owned().ok();
-    let looked_at = client_too.zip(server.looked_at.take()).map(<[OwnedFd; 2]>::from);
+    let alert = guard.alert();
+    let input = wakeful(input, std::io::stdin().as_fd().try_clone_to_owned().ok(), alert);
+    let from = wakeful(from, server.looked_at.take(), alert);
     let link = Arc::new(StdioLink::new(to));
     let client = Arc::new(Outlet::new(output));
     let session = Session::new(guard, link.clone(), client.clone());
@@ -226,10 +228,8 @@ pub async fn stdio(
     let (pump_link, pump_session, pump_ended) = (link.clone(), session.clone(), ended.clone());
     let limit = plan.max_message;
     let mut from_server = tokio::spawn(async move {
-        let watching = looked_at.map(|sources| pump_session.guard.alert().watch(sources));
         let ours = (&pump_session.guard.ids, &*pump_link);
         pump_server(from, ours, &pump_session, Some(&client), limit).await;
-        drop(watching);
         pump_ended.notify_one();
     });
     let reading = session.clone();
