@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_getfl};
 use tokio::io::{AsyncRead, ReadBuf};
@@ -16,6 +17,11 @@ use super::stdio::Input;
 
 /// How much is read at a time. Where more has come than that, it is read in the usual way, which copies nothing.
 const HELD: usize = 32 * 1024;
+/// So many messages at a time are a crowd.
+const CROWD: usize = 4;
+/// After a crowd it rests for so long, so that the next one is no smaller: every piece has to be written, too, and wakes
+/// somebody.
+const REST: Duration = Duration::from_micros(10);
 
 /// A stream that is read by whoever stays awake.
 struct Wakeful {
@@ -25,6 +31,8 @@ struct Wakeful {
     held: Box<[u8]>,
     /// Whether more has come than is held.
     is_flood: bool,
+    /// Until when it rests.
+    rests: Option<Instant>,
     /// How often something had come to anybody when something last came here.
     found: u64,
     alert: Arc<Alert>,
@@ -37,7 +45,15 @@ pub(super) fn wakeful(from: Input, itself: Option<OwnedFd>, alert: &Arc<Alert>) 
     match itself.filter(answers_at_once) {
         Some(itself) => {
             let held = vec![0; HELD].into();
-            Box::new(Wakeful { from, itself, held, is_flood: false, found: 0, alert: alert.clone() })
+            Box::new(Wakeful {
+                from,
+                itself,
+                held,
+                is_flood: false,
+                rests: None,
+                found: 0,
+                alert: alert.clone(),
+            })
         }
         None => from,
     }
@@ -57,23 +73,29 @@ impl AsyncRead for Wakeful {
                 return read;
             }
         }
+        if let Some(until) = this.rests {
+            if Instant::now() < until {
+                return look_again(context);
+            }
+            this.rests = None;
+        }
         // Whoever always finds something lets others run, too.
         let turn = ready!(coop::poll_proceed(context));
         let room = into.remaining().min(HELD);
         // What is amiss is met again in the usual way.
         if let Ok(count) = rustix::io::read(&this.itself, &mut this.held[..room]) {
-            into.put_slice(&this.held[..count]);
+            let read = &this.held[..count];
+            into.put_slice(read);
             this.is_flood = count == HELD;
+            let is_crowd = memchr::memchr_iter(b'\n', read).nth(CROWD - 1).is_some();
+            this.rests = is_crowd.then(|| Instant::now() + REST);
             this.found = this.alert.came();
             turn.made_progress();
             return Poll::Ready(Ok(()));
         }
         drop(turn);
         if this.alert.looks_on(this.found, context.waker()) {
-            // Others first, in this process or not; then whatever has come.
-            std::thread::yield_now();
-            context.waker().wake_by_ref();
-            return Poll::Pending;
+            return look_again(context);
         }
         this.poll_usual(context, into)
     }
@@ -88,6 +110,13 @@ impl Wakeful {
         }
         read
     }
+}
+
+/// Others first, in this process or not; then whatever has come.
+fn look_again(context: &Context<'_>) -> Poll<io::Result<()>> {
+    std::thread::yield_now();
+    context.waker().wake_by_ref();
+    Poll::Pending
 }
 
 #[cfg(test)]
@@ -114,7 +143,7 @@ mod tests {
     #[tokio::test]
     async fn everything_comes_in_order_however_much_there_is_at_a_time() {
         let (mut from, mut to) = pipe();
-        let all: Vec<u8> = (0..40 * HELD).map(|at| (at / 7 % 251) as u8).collect();
+        let all: Vec<u8> = (0..40 * HELD).map(|at| (at / 3 % 251) as u8).collect();
         let sent = all.clone();
         let sending = std::thread::spawn(move || {
             let mut rest = &sent[..];
