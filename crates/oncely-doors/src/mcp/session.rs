@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -253,7 +254,10 @@ impl Session {
                 session.client.send(answer.into()).await;
             }
         });
-        if poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await.is_pending() {
+        // A panic ends this one alone, as it would in a task of its own.
+        let polled =
+            poll_fn(|context| Poll::Ready(catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)))));
+        if matches!(polled.await, Ok(Poll::Pending)) {
             tokio::spawn(work);
         }
         Next::Taken

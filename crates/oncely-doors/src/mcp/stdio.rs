@@ -199,6 +199,8 @@ async fn take_lines(lines: &Bytes, session: &Arc<Session>) {
         if seen != Seen::Passes {
             pass(lines.slice(std::mem::replace(&mut passed, at)..begin), session).await;
             take_line(seen, &lines.slice(begin..at), session).await;
+            // Meanwhile the server may have said otherwise.
+            reads = None;
         }
     }
     pass(lines.slice(passed..), session).await;

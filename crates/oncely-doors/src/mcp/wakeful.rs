@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::task::coop;
@@ -83,7 +84,9 @@ impl AsyncRead for Wakeful {
         let turn = ready!(coop::poll_proceed(context));
         let room = into.remaining().min(HELD);
         // What is amiss is met again in the usual way.
-        if let Ok(count) = rustix::io::read(&this.itself, &mut this.held[..room]) {
+        if has_come(&this.itself)
+            && let Ok(count) = rustix::io::read(&this.itself, &mut this.held[..room])
+        {
             let read = &this.held[..count];
             into.put_slice(read);
             this.is_flood = count == HELD;
@@ -110,6 +113,13 @@ impl Wakeful {
         }
         read
     }
+}
+
+/// Whether there is anything to read, or the end. Nobody waits for what is not there, also where somebody who shares the
+/// stream has switched it back to being waited for.
+fn has_come(stream: &OwnedFd) -> bool {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&at_once)).is_ok_and(|count| count > 0)
 }
 
 /// Others first, in this process or not; then whatever has come.
@@ -173,6 +183,24 @@ mod tests {
         to.write_all(b"x").unwrap();
         drop(from);
         assert_eq!(to.write_all(b"x").unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_switched_back_by_whoever_shares_it_is_not_waited_for() {
+        let (from, to) = std::io::pipe().unwrap();
+        let shared: OwnedFd = from.try_clone().unwrap().into();
+        let itself = from.try_clone().unwrap().into();
+        let from = Box::new(Receiver::from_owned_fd(from.into()).unwrap());
+        let mut from = wakeful(from, Some(itself), &Arc::new(Alert::default()));
+        rustix::fs::fcntl_setfl(&shared, OFlags::empty()).unwrap();
+        let mut to = File::from(OwnedFd::from(to));
+        tokio::select! {
+            biased;
+            read = from.read_u8() => panic!("{read:?}"),
+            () = std::future::ready(()) => {}
+        }
+        to.write_all(b"x").unwrap();
+        assert_eq!(from.read_u8().await.unwrap(), b'x');
     }
 
     #[tokio::test]
