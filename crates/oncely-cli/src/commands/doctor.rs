@@ -254,8 +254,9 @@ async fn find_unreadable(store: &dyn Store) -> Finding {
     }
     let mut message = format!(
         "{unreadable} records cannot be read, {readable} can. Nothing runs under their keys and no purge drops them. If a \
-         newer version wrote them, use that version; else restore them from a backup, or look whether the effect \
-         happened and say so with `oncely forget` and the whole id:"
+         newer version wrote them, use that version; else restore them from a backup. If it is certain that the effect did \
+         NOT happen, `oncely forget --unreadable` and the whole id frees the key: it runs again. If it happened, or \
+         nobody knows, leave the record: calls with its key stay refused, which is right:"
     );
     for Unreadable { intent, state, why, .. } in named {
         message.push_str(&format!("\n  {intent}  {}  {why}", state.as_str()));

@@ -3,6 +3,7 @@
 use oncely_core::limits::PAGE_MAX;
 use oncely_core::{Filter, IntentId, Store, StoreErrorKind, Stored, Unreadable};
 
+use super::resolve::refuse_while_at_work;
 use super::view::NameView;
 use crate::exit::{Failure, PRECONDITION, USAGE};
 use crate::output::clean;
@@ -20,7 +21,17 @@ pub(crate) async fn by_id(store: &dyn Store, text: &str) -> Result<Stored, Failu
         return store.load(intent).await?.ok_or_else(|| no_record(text));
     }
     let found = first_matches(store, Filter { id_prefix: Some(digits), ..Filter::default() }).await?;
-    found.the_only(text)
+    // Of one that cannot be read the id is known all the same: it is as much meant as the other.
+    match (found.found.first(), found.unreadable.first()) {
+        (Some(_), Some(Unreadable { intent, .. })) => {
+            let message = format!(
+                "{} names more than one record, of which {intent} cannot be read; nothing was changed",
+                clean(text)
+            );
+            Err(Failure::new(USAGE, "AMBIGUOUS_ID", message))
+        }
+        _ => found.the_only(text),
+    }
 }
 
 /// What a person names to have it forgotten.
@@ -42,6 +53,9 @@ pub(crate) async fn any_by_id(store: &dyn Store, text: &str) -> Result<Found, Fa
     };
     let filter = Filter { id_prefix: Some(intent.to_string()), ..Filter::default() };
     let mut page = store.scan(filter, 0, 1).await?;
+    for stored in &page.items {
+        refuse_while_at_work(store, stored)?;
+    }
     // A listing shows a record whose result cannot be decrypted; for whoever wants all of it, it cannot be read.
     let sealed = page.items.pop().map(|Stored { record, .. }| Unreadable {
         intent,

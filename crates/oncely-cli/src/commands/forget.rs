@@ -10,15 +10,18 @@ use super::resolve::{ask_about, refuse_while_at_work, refused};
 use super::view::NameView;
 use crate::args::Global;
 use crate::context::{Context, actor};
-use crate::exit::Failure;
+use crate::exit::{Failure, PRECONDITION};
 use crate::output;
 
 /// Forget a record: its key is new again
 #[derive(Debug, Args)]
 pub(crate) struct ForgetArgs {
-    /// The records' ids, or at least 6 digits of their starts; one that cannot be read by its whole id
+    /// The records' ids, or at least 6 digits of their starts
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
+    /// Also a record that cannot be read, by its whole id: only if it is certain that its effect did not happen
+    #[arg(long)]
+    unreadable: bool,
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
@@ -39,6 +42,14 @@ pub(crate) async fn run(global: &Global, args: ForgetArgs) -> Result<ExitCode, F
                     records.push(stored);
                 }
             }
+            Found::Unreadable(found) if !args.unreadable => {
+                let message = format!(
+                    "the record {} cannot be read ({}): its effect may have happened; nothing was forgotten. If it is certain \
+                     that it did not happen, a person says so with --unreadable",
+                    found.intent, found.why
+                );
+                return Err(Failure::new(PRECONDITION, "UNREADABLE", message).with_fix("oncely doctor"));
+            }
             Found::Unreadable(found) if !unreadable.contains(&found) => unreadable.push(found),
             Found::Unreadable(_) => {}
         }
@@ -46,6 +57,9 @@ pub(crate) async fn run(global: &Global, args: ForgetArgs) -> Result<ExitCode, F
     if !args.yes {
         let mut words = vec!["forget"];
         words.extend(args.ids.iter().map(String::as_str));
+        if args.unreadable {
+            words.push("--unreadable");
+        }
         words.push("--yes");
         let question = "Forget for good? A later call with the same key runs again.";
         for Unreadable { intent, why, state, .. } in &unreadable {

@@ -140,7 +140,9 @@ impl Listing {
         let Unreadable { intent, state, why, .. } = unreadable;
         if self.rows.is_none() {
             let (id, state) = (intent.to_string(), state.as_str());
-            return output::stream_json(&serde_json::json!({ "id": id, "state": state, "unreadable": why }));
+            // Not under `id`: a line of another kind must not slip into what is done with listed ids.
+            let found = serde_json::json!({ "id": id, "state": state, "why": why });
+            return output::stream_json(&serde_json::json!({ "unreadable": found }));
         }
         let line = format!(
             "the record {intent}, filed as {}, cannot be read: {why}; see oncely doctor",

@@ -219,6 +219,7 @@ fn outlives_a_partition(store: &str, tap: &Tap) {
                 break;
             }
             assert!(Instant::now() < patience, "{key} never came through: {status}: {body}");
+            std::thread::sleep(Duration::from_millis(50));
         }
         assert_eq!(upstream.effects(key), 1, "{key}");
     }

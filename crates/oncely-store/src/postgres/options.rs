@@ -73,6 +73,7 @@ pub struct PostgresOptions {
     /// How many requests may wait; more are refused.
     pub queue_max: usize,
     /// How often a caller that waits for a record looks by itself where messages arrive: one can be lost with its sender.
+    /// Whoever waits may see that long after it that an owner is lost: leave it short.
     pub look_every: Duration,
 }
 

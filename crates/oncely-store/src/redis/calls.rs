@@ -239,11 +239,15 @@ impl Shared {
     }
 
     /// What can be known of a record that cannot be read: its version, and where it is filed.
-    pub(crate) async fn unreadable(&self, intent: IntentId) -> Result<Unreadable, StoreError> {
+    /// `None` if it is gone by now.
+    pub(crate) async fn unreadable(&self, intent: IntentId) -> Result<Option<Unreadable>, StoreError> {
         let (keys, shard) = (&self.keys, self.keys.shard(&intent));
         let value = command(&[b"GET", &keys.record(&intent)]);
         let due = command(&[b"ZSCORE", &keys.due(shard), &intent.0]);
         let replies = self.ask(shard, &[value, due]).replies().await?;
+        if replies.first() == Some(&Value::Nil) {
+            return Ok(None);
+        }
         let bytes = replies.first().and_then(Value::bytes);
         let why = match bytes.map(|bytes| unpack(&intent, bytes)) {
             Some(Err(Damaged(why))) => why,
@@ -251,7 +255,7 @@ impl Shared {
             None => "its key does not hold a record",
         };
         let (version, due) = (bytes.and_then(version_of), replies.get(1).and_then(Value::number));
-        Ok(Unreadable { intent, version, state: filed_state(due), why: why.to_owned() })
+        Ok(Some(Unreadable { intent, version, state: filed_state(due), why: why.to_owned() }))
     }
 
     /// A value as a record, which may be none.

@@ -91,7 +91,7 @@ impl Shared {
     async fn read(&self, asked: Asked, intent: IntentId) -> Result<Option<Listed>, StoreError> {
         match self.loaded(asked, intent).await {
             Err(error) if error.kind == StoreErrorKind::Corrupt => {
-                self.unreadable(intent).await.map(|unreadable| Some(Err(unreadable)))
+                self.unreadable(intent).await.map(|found| found.map(Err))
             }
             loaded => loaded.map(|found| found.map(Ok)),
         }

@@ -87,6 +87,7 @@ pub struct RedisOptions {
     /// How many requests may wait for one server; more are refused.
     pub queue_max: usize,
     /// How often a caller that waits for a record looks by itself where messages arrive: they can be lost.
+    /// Whoever waits may see that long after it that an owner is lost: leave it short.
     pub look_every: Duration,
 }
 

@@ -85,9 +85,10 @@ async fn to_begin_to_end_and_to_be_a_duplicate_take_one_round_trip_each() {
         let tap = Tap::to_port(server().port()).unwrap();
         let through = server().url_through(tap.port(), database(&address));
         let store = open(&with(&through, &format!("pool=1&prepared={prepared}"))).await;
-        let mut turns = Vec::new();
-        // Statements are made known to the server with their first use.
-        for key in ["first", "second", "third"] {
+        let mut turns = [usize::MAX; 3];
+        // Statements are made known to the server with their first use, and something else may go on aside: the least counts.
+        for number in 0..10 {
+            let key = &*format!("k{number}");
             let mut count = vec![tap.turns()];
             let Created::New(begun) = claim(&*store, key).await.unwrap() else { panic!("{key} was there") };
             count.push(tap.turns());
@@ -97,7 +98,9 @@ async fn to_begin_to_end_and_to_be_a_duplicate_take_one_round_trip_each() {
             count.push(tap.turns());
             assert!(matches!(claim(&*store, key).await.unwrap(), Created::Exists(_)));
             count.push(tap.turns());
-            turns = count.windows(2).map(|two| two[1] - two[0]).collect();
+            for (least, two) in turns.iter_mut().zip(count.windows(2)) {
+                *least = (*least).min(two[1] - two[0]);
+            }
         }
         assert_eq!(turns, [1, 1, 1], "prepared={prepared}: begin, end, duplicate");
     }

@@ -100,8 +100,8 @@ fn failure(error: TransferError, same: &str) -> Failure {
             let message = format!("{error}:{}", list(running));
             Failure::new(IN_PROGRESS, "ATTEMPTS_UNDER_WAY", message).with_fix(format!("{same} --wait 5m"))
         }
-        TransferError::Unreadable { ref record, ref ledger } => {
-            let fix = format!("oncely forget {} --store {ledger}", record.intent);
+        TransferError::Unreadable { ref ledger, .. } => {
+            let fix = format!("oncely doctor --store {ledger}");
             Failure::new(PRECONDITION, "UNREADABLE", error.to_string()).with_fix(fix)
         }
         TransferError::NotEmpty(_) => Failure::new(PRECONDITION, "NOT_EMPTY", error.to_string()),
