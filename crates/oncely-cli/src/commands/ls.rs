@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use oncely::policy_file::parse_duration;
 use oncely_core::limits::PAGE_MAX;
-use oncely_core::{Filter, Millis, StateName, Store};
+use oncely_core::{Filter, Millis, Namespace, StateName, Store};
 
 use super::view::{RecordView, state_now};
 use crate::args::Global;
@@ -13,7 +13,12 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::{self, Clock, Reader, Tone};
 
+/// Most pages looked at for what is in other namespaces: a hint must not cost more than the answer.
+const PAGES_ELSEWHERE: usize = 4;
+
 /// List what is remembered, oldest first
+///
+/// Of one namespace, unless --all-namespaces: the gateway has one for each of its tenants.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
     /// Only this state: running, succeeded, rejected or in_doubt
@@ -59,6 +64,9 @@ pub(crate) async fn run(global: &Global, args: LsArgs) -> Result<ExitCode, Failu
         }
     }
     listing.finish();
+    if !args.all_namespaces {
+        say_elsewhere(&look_elsewhere(store, filter, &context.namespace, args.state).await?);
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -82,6 +90,47 @@ fn recorded_states(asked: Option<StateName>) -> Vec<Option<StateName>> {
     match asked {
         Some(StateName::InDoubt) => vec![Some(StateName::InDoubt), Some(StateName::Running)],
         other => vec![other],
+    }
+}
+
+/// What matches in other namespaces, as far as one looked.
+#[derive(Debug, Default)]
+struct Elsewhere {
+    count: usize,
+    /// There is more that was not looked at.
+    more: bool,
+}
+
+/// Counts what the same question finds in other namespaces: the gateway has one for every tenant, and somebody who looks
+/// for doubts here must not go away believing that there are none.
+async fn look_elsewhere(
+    store: &dyn Store,
+    filter: Filter,
+    here: &Namespace,
+    asked: Option<StateName>,
+) -> Result<Elsewhere, Failure> {
+    let mut found = Elsewhere::default();
+    for recorded in recorded_states(asked) {
+        let filter = Filter { namespace: None, state: recorded, ..filter.clone() };
+        let mut from = Some(0);
+        for _ in 0..PAGES_ELSEWHERE {
+            let Some(at) = from else { break };
+            let page = store.scan(filter.clone(), at, PAGE_MAX).await?;
+            let others = page.items.iter().filter(|stored| stored.record.body.name.namespace != *here);
+            found.count +=
+                others.filter(|stored| asked.is_none_or(|asked| asked == state_now(store, stored))).count();
+            from = page.next;
+        }
+        found.more |= from.is_some();
+    }
+    Ok(found)
+}
+
+/// On standard error in any case: what programs read is records and nothing else.
+fn say_elsewhere(found: &Elsewhere) {
+    if found.count > 0 {
+        let or_more = if found.more { " or more" } else { "" };
+        output::say(&format!("{}{or_more} in other namespaces: add --all-namespaces", found.count));
     }
 }
 
