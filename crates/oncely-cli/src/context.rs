@@ -7,7 +7,8 @@ use std::sync::Arc;
 use oncely::Oncely;
 use oncely::policy_file::PolicyFile;
 use oncely_core::{Namespace, Store};
-use oncely_doors::admin::{Secret, Settings};
+use oncely_doors::admin::Settings;
+use oncely_doors::settings::{Secret, SecretSetting};
 use oncely_store::sealed::{Keys, Sealed};
 
 use crate::args::Global;
@@ -40,7 +41,7 @@ impl Context {
             None => PolicyFile::find(&directory).map(trusted).transpose()?,
         };
         let policy = match &policy_path {
-            Some(path) => PolicyFile::load(path).map_err(|e| Failure::usage(format!("{e}\nnothing ran")))?,
+            Some(path) => PolicyFile::load(path).map_err(|e| Failure::usage(e.to_string()))?,
             None => PolicyFile::empty(),
         };
         let namespace = match global.namespace.as_deref().or(policy.namespace()) {
@@ -88,23 +89,26 @@ impl Context {
         }
     }
 
-    /// A secret, from where it is. A file is named as seen from the policy file.
-    pub fn secret(&self, place: &Secret) -> Result<String, Failure> {
-        let bad = |what: String| Failure::usage(format!("{what}; nothing ran"));
-        match place {
+    /// A secret, from where the policy file says that it is.
+    pub fn secret(&self, setting: &SecretSetting) -> Result<String, Failure> {
+        self.find_secret(setting).map_err(|why| Failure::usage(format!("{why}; nothing ran")))
+    }
+
+    /// The same; else what is in the way, with the place in the policy file.
+    pub fn find_secret(&self, setting: &SecretSetting) -> Result<String, String> {
+        let found = match &setting.secret {
             Secret::Environment(name) => {
-                variable(name).ok_or_else(|| bad(format!("the environment variable {name} is not set")))
+                variable(name).ok_or_else(|| format!("the environment variable {name} is not set"))
             }
-            Secret::File(file) => {
-                let directory = self.policy_path.as_deref().and_then(Path::parent);
-                let path = directory.map_or_else(|| file.clone(), |directory| directory.join(file));
-                let mut bytes = Vec::new();
-                std::fs::File::open(&path)
-                    .and_then(|file| file.take(SECRET_BYTES_MAX).read_to_end(&mut bytes))
-                    .map_err(|error| bad(format!("{} cannot be read: {error}", path.display())))?;
-                String::from_utf8(bytes).map_err(|_| bad(format!("{} is not text", path.display())))
-            }
-        }
+            Secret::File(file) => read_secret(&self.beside(file)),
+        };
+        found.map_err(|why| format!("{}: {why}", setting.said_at))
+    }
+
+    /// A file that the policy file names, as seen from there.
+    pub fn beside(&self, file: &Path) -> PathBuf {
+        let directory = self.policy_path.as_deref().and_then(Path::parent);
+        directory.map_or_else(|| file.to_owned(), |directory| directory.join(file))
     }
 
     fn encryption_keys(&self) -> Result<Keys, Failure> {
@@ -112,9 +116,9 @@ impl Context {
             (Some(text), _) => text,
             // Read again only where it says something about it: most commands need nothing of this.
             (None, Some((name, text))) if text.contains("encryption") => {
-                let settings = Settings::parse(&text)
-                    .map_err(|error| Failure::usage(format!("{name}: {error}\nnothing ran")))?;
-                match settings.encryption {
+                let place = Settings::parse_encryption(&text, &name)
+                    .map_err(|error| Failure::usage(error.to_string()))?;
+                match place {
                     Some(place) => self.secret(&place)?,
                     None => return Ok(Keys::none()),
                 }
@@ -123,6 +127,15 @@ impl Context {
         };
         Keys::parse(&text).map_err(|error| Failure::usage(format!("{error}; nothing ran")))
     }
+}
+
+/// The text of a file with a secret.
+pub fn read_secret(path: &Path) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(SECRET_BYTES_MAX).read_to_end(&mut bytes))
+        .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    String::from_utf8(bytes).map_err(|_| format!("{} is not text", path.display()))
 }
 
 /// A policy file can name commands to run, so one that was merely found has to be ours or the system's.

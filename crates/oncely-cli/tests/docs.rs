@@ -124,7 +124,7 @@ fn the_configuration_on_the_page_about_serve_is_right() {
     let config =
         GatewayConfig::parse(check, "docs/serve.md", &policy, oncely_doors::providers::Providers::builtin());
     assert!(config.unwrap_or_else(|error| panic!("{error}")).routes[0].check.is_some());
-    let otlp = oncely_doors::telemetry::OtlpSettings::parse(others.next().unwrap()).unwrap();
+    let otlp = oncely_doors::telemetry::OtlpSettings::parse(others.next().unwrap(), "docs/serve.md").unwrap();
     let defaults = oncely_doors::telemetry::OtlpSettings::default();
     assert_eq!((otlp.interval, otlp.sample), (defaults.interval, defaults.sample));
     assert!(otlp.endpoint.is_some() && others.next().is_none());

@@ -45,7 +45,7 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, String> {
         const EXPECTED: &str =
-            "an upstream looks like http://127.0.0.1:9000, https://api.example.com or h2c://host:port";
+            "an address looks like http://127.0.0.1:9000, https://api.example.com or h2c://host:port";
         let uri: Uri = text.parse().map_err(|e| format!("{text:?} is no address ({e}); {EXPECTED}"))?;
         let (speech, port) = match uri.scheme_str() {
             Some("http") => (Speech::Http1, 80),
@@ -56,10 +56,10 @@ impl FromStr for Address {
         let authority =
             uri.authority().cloned().ok_or_else(|| format!("{text:?} names no host; {EXPECTED}"))?;
         if authority.as_str().contains('@') {
-            return Err("an upstream holds no user name and password".to_owned());
+            return Err("an address holds no user name and password".to_owned());
         }
         if uri.query().is_some() || text.contains('#') {
-            return Err("an upstream has no query and no fragment".to_owned());
+            return Err("an address has no query and no fragment".to_owned());
         }
         let host = authority.host().trim_matches(['[', ']']).to_owned();
         if host.is_empty() {
