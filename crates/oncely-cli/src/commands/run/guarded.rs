@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncely::policy_file::CheckCommand;
-use oncely::{Attempt, AttemptInfo, Begun, Call, Execution, Finding, Oncely, Outcome, Probe};
+use oncely::{Attempt, AttemptInfo, Begun, Call, Execution, Finding, Oncely, Outcome, Probe, Unrecorded};
 use oncely_core::name::hex;
 use oncely_core::{AttemptToken, Failure as Rejection, IntentId, IntentName, Record, State, Store};
 use oncely_doors::command::child::{self, Ended, Live, PassedSignals, Plan};
@@ -17,6 +17,7 @@ use oncely_doors::command::{
     orphans, probe,
 };
 
+use super::report::Recorded;
 use super::{Prepared, report};
 use crate::context::actor;
 use crate::exit::{self, Failure};
@@ -50,10 +51,13 @@ pub async fn run(oncely: Oncely, mut prepared: Prepared) -> Result<ExitCode, Fai
         }
     };
     let code = match begun {
-        Begun::Answered(answer) => report::answered(&answer, prepared.json),
+        Begun::Answered(answer) => {
+            let code = report::answered(&answer, prepared.json);
+            oncely.drain(DRAIN).await;
+            code
+        }
         Begun::Run(attempt) => execute(&oncely, attempt, prepared, signals).await,
     };
-    oncely.drain(DRAIN).await;
     flush(oncely).await;
     Ok(code)
 }
@@ -131,12 +135,45 @@ async fn execute(
     let keep = seen.clone();
     let effect = move |info: AttemptInfo| run_child(info, prepared, signals, keep);
     let counted = tokio::spawn(count_in_time(oncely.store().clone()));
-    let execution: Execution = oncely.execute(attempt, probe, effect).await;
+    let mut execution: Execution = oncely.execute(attempt, probe, effect).await;
     counted.abort();
     // It holds the ledger until then. That it was told to end is no failure.
     let _ = counted.await;
+    let recorded = record_late(oncely, &mut execution, &record, json).await;
     let ended = seen.lock().ok().and_then(|mut seen| seen.take());
-    report::executed(&execution, &record, ended.as_ref(), json)
+    report::executed(&execution, recorded, &record, ended.as_ref(), json)
+}
+
+/// The ledger may be away for longer than the end of an attempt waits for it. What is said of that is said when it is known:
+/// the end is tried on until we leave, and most often it comes through.
+async fn record_late(oncely: &Oncely, execution: &mut Execution, info: &AttemptInfo, json: bool) -> Recorded {
+    let failed = match &execution.unrecorded {
+        Some(Unrecorded::StoreFailed(error)) => error,
+        _ => {
+            oncely.drain(DRAIN).await;
+            return Recorded::AsUsual;
+        }
+    };
+    if !json {
+        report::still_trying(execution.attempt, failed, DRAIN);
+    }
+    if oncely.drain(DRAIN).await > 0 {
+        return Recorded::AsUsual;
+    }
+    // Only what the ledger says now counts: it may also have moved, and never take this end.
+    let there = tokio::time::timeout(FLUSH, oncely.store().load(info.intent())).await;
+    let Ok(Ok(Some(there))) = there else { return Recorded::AsUsual };
+    let body = &there.record.body;
+    if body.token != info.token() {
+        execution.unrecorded = Some(Unrecorded::Superseded);
+        return Recorded::AsUsual;
+    }
+    execution.unrecorded = match (&body.state, &execution.outcome) {
+        (State::Running { .. }, _) => return Recorded::AsUsual,
+        (State::InDoubt { .. }, Outcome::Rejected(_)) => Some(Unrecorded::EarlierUnknown),
+        _ => None,
+    };
+    Recorded::Late
 }
 
 async fn run_child(
