@@ -6,7 +6,7 @@
 //! - [`upstream`]: connections, exact about whether anything was sent; `wire`: one of them. [`forward`]: what changes on the way.
 //! - [`serve`]: listens, speaks TLS, drains. `lanes`: the threads that requests stay on; `alert`: when they do not sleep.
 //!   `connection`, `activity`: one client, put to rest while it is silent.
-//! - `traced`: requests as spans. `upgrade`: WebSockets. [`check`]: asks a service about an attempt in doubt.
+//! - `counters`, `reach`: for metrics and operators. `traced`: requests as spans. `upgrade`: WebSockets. [`check`]: asks a service about an attempt in doubt.
 
 mod activity;
 pub mod address;
@@ -20,6 +20,7 @@ mod guarded;
 mod handle;
 mod lanes;
 pub mod pattern;
+mod reach;
 mod route;
 pub mod serve;
 mod tls;
@@ -33,4 +34,5 @@ pub use self::connection::Patience;
 pub use self::counters::{AllCounters, Count, Counters};
 pub use self::handle::{Answer, Gateway};
 pub use self::lanes::Lanes;
+pub use self::reach::Unreached;
 pub use self::tls::{TlsError, acceptor, connector};
