@@ -17,15 +17,15 @@ const CANDIDATES_MAX: usize = 10;
 pub(crate) async fn by_id(store: &dyn Store, text: &str) -> Result<Stored, Failure> {
     let digits = parse_digits(text)?;
     if let Some(intent) = IntentId::parse(&digits) {
-        return store.load(intent).await?.ok_or_else(|| no_record(text));
+        return store.load(intent).await?.ok_or_else(|| no_record(store, text));
     }
     let found = first_matches(store, Filter { id_prefix: Some(digits), ..Filter::default() }).await?;
-    the_only(found, text)
+    the_only(store, found, text)
 }
 
 /// The only record that a filter finds; `said` is how the caller named it.
 pub(crate) async fn by_filter(store: &dyn Store, filter: Filter, said: &str) -> Result<Stored, Failure> {
-    the_only(first_matches(store, filter).await?, said)
+    the_only(store, first_matches(store, filter).await?, said)
 }
 
 /// Checks that a text can be the start of an id, before the ledger is asked for anything.
@@ -58,16 +58,18 @@ async fn first_matches(store: &dyn Store, filter: Filter) -> Result<Vec<Stored>,
     }
 }
 
-fn the_only(mut found: Vec<Stored>, said: &str) -> Result<Stored, Failure> {
+fn the_only(store: &dyn Store, mut found: Vec<Stored>, said: &str) -> Result<Stored, Failure> {
     if found.len() > 1 {
         return Err(ambiguous(&found, said));
     }
-    found.pop().ok_or_else(|| no_record(said))
+    found.pop().ok_or_else(|| no_record(store, said))
 }
 
-fn no_record(said: &str) -> Failure {
-    let message = format!("there is no record {}; nothing was changed", clean(said));
-    Failure::new(PRECONDITION, "NO_RECORD", message).with_fix("oncely ls --all")
+fn no_record(store: &dyn Store, said: &str) -> Failure {
+    // Most often it is in another ledger: which one was looked in is the first thing to know.
+    let ledger = clean(&store.describe());
+    let message = format!("there is no record {} in the ledger {ledger}; nothing was changed", clean(said));
+    Failure::new(PRECONDITION, "NO_RECORD", message).with_fix("oncely ls --all --all-namespaces")
 }
 
 fn ambiguous(found: &[Stored], said: &str) -> Failure {
