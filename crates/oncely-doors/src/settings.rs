@@ -77,6 +77,9 @@ pub struct UnusedTool {
     pub near: Option<String>,
 }
 
+/// The tool of the route that `--upstream` stands for, which the file cannot know of.
+const OF_UPSTREAM: &str = "http:/**";
+
 /// Tables of tools that were probably meant for a route: `[tool.ordres]` beside `tool = "orders"`.
 ///
 /// One file may serve several doors. So a table that no route uses is only told of if its name is of the form that routes
@@ -90,11 +93,12 @@ pub fn unused_tools(policy: &PolicyFile, routes: &[RouteConfig]) -> Vec<UnusedTo
     let named_in_vain = pairs().any(|(tool, by)| by.is_none() && !tool.starts_with("http:"));
     let unused = |(name, tool): (&str, &ToolPolicy)| {
         let used = declared.iter().any(|by| by.as_deref() == Some(name));
-        if tools.is_empty() || used || name.starts_with("cmd:") || name.starts_with("mcp:") {
+        let elsewhere = name.starts_with("cmd:") || name.starts_with("mcp:") || name == OF_UPSTREAM;
+        if tools.is_empty() || used || elsewhere {
             return None;
         }
         let near = nearest(name, &lonely).map(str::to_owned);
-        let suspicious = near.is_some() || name.starts_with("http:") || named_in_vain;
+        let suspicious = near.is_some() || name.starts_with("http:/") || named_in_vain;
         suspicious.then(|| UnusedTool { name: name.to_owned(), line: tool.line, near })
     };
     policy.declared().filter_map(unused).collect()

@@ -113,8 +113,7 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
         .enable_all()
         .build()
         .map_err(|e| Failure::internal(format!("the admin API's thread could not be started: {e}")))?;
-    say_warnings(&context, &config);
-    say_ready(global, &config, bound, admin.address());
+    say_ready(global, &context, &config, bound, admin.address());
     let watching = aside.spawn(lookout.run());
     // Answers until the gateway has ended: how a drain goes on is of interest.
     let (done, drained) = tokio::sync::oneshot::channel::<()>();
@@ -212,8 +211,15 @@ fn stop_asked_for() -> Result<watch::Receiver<bool>, Failure> {
     Ok(receiver)
 }
 
-/// Says what should be thought about.
-fn say_warnings(context: &Context, config: &GatewayConfig) {
+/// Says where it listens, and what should be thought about.
+fn say_ready(
+    global: &Global,
+    context: &Context,
+    config: &GatewayConfig,
+    bound: SocketAddr,
+    admin: Option<SocketAddr>,
+) {
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
     if context.store_url.starts_with("memory:") {
         output::say(
             "oncely: warning: the ledger is in memory: when this process ends everything is forgotten, and a retry after that \
@@ -235,11 +241,6 @@ fn say_warnings(context: &Context, config: &GatewayConfig) {
             route.pattern.as_str()
         ));
     }
-}
-
-/// Says where it listens.
-fn say_ready(global: &Global, config: &GatewayConfig, bound: SocketAddr, admin: Option<SocketAddr>) {
-    let scheme = if config.tls.is_some() { "https" } else { "http" };
     if output::wants_json(global.json) {
         let admin = admin.map(|admin| format!("http://{admin}"));
         output::print_json(

@@ -53,7 +53,7 @@ fn a_ledger_that_is_lost_and_back_is_told_of_once_each() {
     tap.cut();
     let line = said.next();
     assert!(line.starts_with("oncely: the ledger cannot be used: "), "{line}");
-    assert!(line.contains("nothing runs"), "{line}");
+    assert!(line.contains("Nothing guarded runs until it can"), "{line}");
     for _ in 0..3 {
         assert_eq!(gateway.order("s3cret-key", "").status, 503);
     }

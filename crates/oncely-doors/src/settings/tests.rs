@@ -134,6 +134,7 @@ fn a_table_that_was_meant_for_a_route_is_noticed() {
         ),
         format!("{ROUTE}[tool.send_mail]\n"),
         format!("{ROUTE}[tool.\"http:/**\"]\n"),
+        format!("{ROUTE}tool = \"orders\"\n[tool.orders]\n[tool.\"http:/**\"]\n[tool.\"http:*\"]\n"),
         format!("{ROUTE}tool = \"orders\"\n[tool.\"ord*\"]\n"),
         "[tool.ordres]\n".to_owned(),
     ] {

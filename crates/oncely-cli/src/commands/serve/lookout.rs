@@ -123,9 +123,7 @@ impl Lookout {
             (Some(why), None) => {
                 self.ledger_lost = Some(Instant::now());
                 let why = clip_to(why, WHY_BYTES_MAX);
-                Some(format!(
-                    "the ledger cannot be used: {why}. Guarded requests are refused until it can; nothing runs"
-                ))
+                Some(format!("the ledger cannot be used: {why}. Nothing guarded runs until it can"))
             }
             (None, Some(since)) => {
                 self.ledger_lost = None;
