@@ -137,6 +137,22 @@ fn listed(help: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
+/// What is said beyond the first line of a command's help is said where people look for it.
+#[test]
+fn the_help_of_a_command_says_more_than_its_first_line() {
+    for (command, part) in [
+        ("run", "16 outcome unknown"),
+        ("mcp", "never runs again by itself"),
+        ("serve", "oncely serve --listen 127.0.0.1:7300 --upstream http://127.0.0.1:9000"),
+        ("ls", "the gateway has one for each of its tenants"),
+        ("check", "nothing is started"),
+    ] {
+        let output = Command::new(ONCELY).args([command, "--help"]).env_clear().output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap().replace('\n', " ");
+        assert!(help.contains(part), "{command}: {help}");
+    }
+}
+
 #[test]
 fn the_command_reference_is_what_help_prints() {
     let help = |arguments: &[&str]| {

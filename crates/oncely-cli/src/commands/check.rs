@@ -13,7 +13,9 @@ use crate::context::Context;
 use crate::exit::{Failure, PRECONDITION};
 use crate::output::{self, Tone};
 
-/// Check the policy file: what each tool declares and what it leaves out, and whether oncely serve would start with it
+/// Check the policy file: what each tool declares, and what oncely serve would refuse
+///
+/// Tools that write and leave something out are named, and the exit code is 4.
 ///
 /// The tables of the server, its routes, providers, tokens and keys are read as oncely serve reads them; nothing is started.
 /// A secret that is not here, in a file or in the environment, is warned of only.

@@ -32,7 +32,9 @@ use crate::output;
 /// How long the ledger may take for what is left to write at the end, and the admin API for its last answers.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Serve HTTP: every guarded request runs once per key, and a retry gets the first answer.
+/// Serve HTTP: a gateway in front of an API, or between an agent and providers.
+///
+/// Every guarded request runs once per key, and a retry gets the first answer.
 ///
 /// Without a configuration: oncely serve --listen 127.0.0.1:7300 --upstream http://127.0.0.1:9000
 ///

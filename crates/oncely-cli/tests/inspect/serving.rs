@@ -60,7 +60,7 @@ fn secrets_that_are_only_where_the_server_runs_are_warned_of_and_those_that_are_
     let warned = ledger.json(&["check"]);
     let text = warned["warnings"].to_string();
     for part in [
-        "oncely.toml:11:15: otlp.headers_env: the environment variable COLLECTOR_HEADERS is not set here; it has to be",
+        "oncely.toml:11:15: otlp.headers_env: the environment variable COLLECTOR_HEADERS is not set. Where the server runs it has to be there",
         "oncely.toml:15:8: admin.tokens[0].file",
         "cert.pem is not here",
     ] {
@@ -86,6 +86,23 @@ fn secrets_that_are_only_where_the_server_runs_are_warned_of_and_those_that_are_
     let served = serve(&ledger);
     assert_eq!(served.code, 2);
     assert!(served.stderr.contains("oncely.toml:15:8: admin.tokens[0].file: the secret of the token"));
+}
+
+#[test]
+fn an_admin_listener_for_everybody_is_warned_of_unless_a_token_is_there() {
+    let ledger = Ledger::new();
+    for (admin, token, warned) in [
+        ("0.0.0.0:7301", "", true),
+        ("127.0.0.1:7301", "", false),
+        ("0.0.0.0:7301", "0123456789abcdef", false),
+    ] {
+        write(&ledger, &format!("[server]\nadmin = \"{admin}\"\n"));
+        let output = ledger.command(&["check"]).env("ONCELY_ADMIN_TOKEN", token).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stdout)
+            .contains("oncely.toml: server.admin: 0.0.0.0:7301 can be reached");
+        assert_eq!(said, warned, "{output:?}");
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! What `oncely serve` is told by the policy file: read as it is by the server, and looked at by those who only check it.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
+use oncely::policy_file::FILE_NAME;
 use oncely_doors::admin::Tokens;
 use oncely_doors::gateway::address::Speech;
 use oncely_doors::gateway::{TlsError, acceptor, connector};
@@ -78,8 +80,9 @@ impl Findings {
             && !given
             && is_exposed(address)
         {
+            let file = context.policy_path.as_deref().unwrap_or(Path::new(FILE_NAME)).display();
             self.warnings.push(format!(
-                "server.admin: {address} can be reached from other machines, so a token has to be given where the server \
+                "{file}: server.admin: {address} can be reached from other machines, so a token has to be given where the server \
                  runs: ONCELY_ADMIN_TOKEN, --admin-token-file or [[admin.tokens]]"
             ));
         }
@@ -96,7 +99,7 @@ impl Findings {
             Ok(secret) => {
                 self.problems.extend(good(&secret).err().map(|why| format!("{}: {why}", place.said_at)));
             }
-            Err(why) => self.warnings.push(format!("{why} here; it has to be where the server runs")),
+            Err(why) => self.warnings.push(format!("{why}. Where the server runs it has to be there")),
         }
     }
 
@@ -108,8 +111,10 @@ impl Findings {
             let path = context.beside(file);
             if !path.exists() {
                 absent = true;
-                self.warnings
-                    .push(format!("{} is not here; it has to be where the server runs", path.display()));
+                self.warnings.push(format!(
+                    "{} is not here. Where the server runs it has to be there",
+                    path.display()
+                ));
             }
         }
         if absent {
