@@ -170,7 +170,9 @@ async fn record_late(oncely: &Oncely, execution: &mut Execution, info: &AttemptI
     }
     execution.unrecorded = match (&body.state, &execution.outcome) {
         (State::Running { .. }, _) => return Recorded::AsUsual,
-        (State::InDoubt { .. }, Outcome::Rejected(_)) => Some(Unrecorded::EarlierUnknown),
+        (State::InDoubt { .. }, Outcome::Rejected(_) | Outcome::NotStarted(_)) => {
+            Some(Unrecorded::EarlierUnknown)
+        }
         _ => None,
     };
     Recorded::Late
