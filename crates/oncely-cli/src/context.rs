@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use oncely::Oncely;
-use oncely::policy_file::PolicyFile;
+use oncely::policy_file::{FILE_BYTES_MAX, PolicyFile, PolicyFileError};
 use oncely_core::{Namespace, Store};
 use oncely_doors::admin::Settings;
 use oncely_doors::settings::{Secret, SecretSetting};
@@ -23,6 +23,8 @@ pub struct Context {
     pub policy: PolicyFile,
     /// The policy file that was read, if any.
     pub policy_path: Option<PathBuf>,
+    /// Its text. It is read once: what tools declare and what servers are told never come from two states of a file.
+    policy_text: Option<String>,
     /// The tenant.
     pub namespace: Namespace,
     /// The ledger's address.
@@ -40,9 +42,9 @@ impl Context {
             Some(path) => Some(path.clone()),
             None => PolicyFile::find(&directory).map(trusted).transpose()?,
         };
-        let policy = match &policy_path {
-            Some(path) => PolicyFile::load(path).map_err(|e| Failure::usage(e.to_string()))?,
-            None => PolicyFile::empty(),
+        let (policy, policy_text) = match &policy_path {
+            Some(path) => read_policy(path).map(|(policy, text)| (policy, Some(text)))?,
+            None => (PolicyFile::empty(), None),
         };
         let namespace = match global.namespace.as_deref().or(policy.namespace()) {
             Some(name) => Namespace::parse(name).map_err(|e| Failure::usage(format!("{e}; nothing ran")))?,
@@ -53,7 +55,7 @@ impl Context {
             (None, Some(url)) => (url.to_owned(), "the policy file"),
             (None, None) => (default_store()?, "the default"),
         };
-        Ok(Self { policy, policy_path, namespace, store_url, store_from })
+        Ok(Self { policy, policy_path, policy_text, namespace, store_url, store_from })
     }
 
     /// Opens the ledger.
@@ -80,13 +82,8 @@ impl Context {
     }
 
     /// The policy file's name and text, if there is one: tables that tools do not concern are read by others.
-    pub fn policy_text(&self) -> Result<Option<(String, String)>, Failure> {
-        let Some(path) = &self.policy_path else { return Ok(None) };
-        let name = path.display().to_string();
-        match std::fs::read_to_string(path) {
-            Ok(text) => Ok(Some((name, text))),
-            Err(error) => Err(Failure::usage(format!("{name} cannot be read: {error}; nothing ran"))),
-        }
+    pub fn policy_text(&self) -> Option<(String, &str)> {
+        Some((self.policy_path.as_ref()?.display().to_string(), self.policy_text.as_deref()?))
     }
 
     /// A secret, from where the policy file says that it is.
@@ -112,11 +109,11 @@ impl Context {
     }
 
     fn encryption_keys(&self) -> Result<Keys, Failure> {
-        let text = match (variable("ONCELY_ENCRYPTION_KEYS"), self.policy_text()?) {
+        let text = match (variable("ONCELY_ENCRYPTION_KEYS"), self.policy_text()) {
             (Some(text), _) => text,
-            // Read again only where it says something about it: most commands need nothing of this.
+            // Read only where it says something about it: most commands need nothing of this.
             (None, Some((name, text))) if text.contains("encryption") => {
-                let place = Settings::parse_encryption(&text, &name)
+                let place = Settings::parse_encryption(text, &name)
                     .map_err(|error| Failure::usage(error.to_string()))?;
                 match place {
                     Some(place) => self.secret(&place)?,
@@ -126,6 +123,24 @@ impl Context {
             (None, _) => return Ok(Keys::none()),
         };
         Keys::parse(&text).map_err(|error| Failure::usage(format!("{error}; nothing ran")))
+    }
+}
+
+/// The policy file and its text.
+fn read_policy(path: &Path) -> Result<(PolicyFile, String), Failure> {
+    let mut bytes = Vec::new();
+    // One byte more than allowed is enough to know that a file is too large.
+    let limit = FILE_BYTES_MAX as u64 + 1;
+    let read = std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes));
+    let text = read.ok().and_then(|_| String::from_utf8(bytes).ok());
+    let bad = |error: PolicyFileError| Failure::usage(error.to_string());
+    match text {
+        Some(text) => Ok((PolicyFile::parse(&text, &path.display().to_string()).map_err(bad)?, text)),
+        None => {
+            // It says where the text breaks off, or why there is none.
+            PolicyFile::load(path).map_err(bad)?;
+            Err(Failure::usage(format!("{} changed while it was read; nothing ran", path.display())))
+        }
     }
 }
 

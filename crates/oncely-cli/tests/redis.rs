@@ -112,7 +112,7 @@ fn a_ledger_that_comes_back_after_the_effect_gets_the_end_and_nothing_else_is_sa
     let effect = "until test -e go; do sleep 0.05; done; echo done";
     let mut call = home.start(&store, "k", effect);
     while home.effects() == 0 {
-        std::thread::yield_now();
+        std::thread::sleep(std::time::Duration::from_millis(5));
     }
     tap.cut();
     std::fs::write(home.0.path().join("go"), "").unwrap();

@@ -112,8 +112,16 @@ pub(crate) struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    pub(crate) fn new(text: &'t str, file: &'t str) -> Self {
-        Self { file, text, problems: Problems::default() }
+    /// A reader of this text, and its tables. Where it is not TOML nothing of it is believed: half a table would be a server
+    /// without its tokens or its keys.
+    pub(crate) fn of(text: &'t str, file: &'t str) -> (Self, DeTable<'t>) {
+        let mut reader = Self { file, text, problems: Problems::default() };
+        let (root, errors) = DeTable::parse_recoverable(text);
+        for error in errors {
+            let offset = error.span().map_or(text.len(), |span| span.start);
+            reader.note(offset, "", format!("not TOML: {}", error.message()));
+        }
+        (reader, root.into_inner())
     }
 
     /// Notes a problem at a byte offset.

@@ -13,8 +13,8 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::{self, Clock, Reader, Tone};
 
-/// Most pages looked at for what is in other namespaces: a hint must not cost more than the answer.
-const PAGES_ELSEWHERE: usize = 4;
+/// Most records looked at for what is in other namespaces: a hint must not cost more than the answer.
+const ELSEWHERE_MAX: usize = 200;
 
 /// List what is remembered, oldest first
 ///
@@ -63,11 +63,23 @@ pub(crate) async fn run(global: &Global, args: LsArgs) -> Result<ExitCode, Failu
             return Ok(ExitCode::SUCCESS);
         }
     }
+    let nothing_here = listing.listed == 0;
     listing.finish();
-    if !args.all_namespaces {
-        say_elsewhere(&look_elsewhere(store, filter, &context.namespace, args.state).await?);
+    if !args.all_namespaces && (nothing_here || args.is_broad()) {
+        // A hint that cannot be given is no reason to fail.
+        if let Ok(found) = look_elsewhere(store, filter, &context.namespace, args.state).await {
+            say_elsewhere(&found);
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl LsArgs {
+    /// Whether a few records tell what there is: to look for what matches a narrow question is a pass over the ledger.
+    fn is_broad(&self) -> bool {
+        let narrow = self.tool.is_some() || self.scope.is_some() || self.key.is_some();
+        !narrow && self.older_than.is_none() && self.newer_than.is_none()
+    }
 }
 
 fn filter(args: &LsArgs, context: &Context, now: Millis) -> Filter {
@@ -112,16 +124,11 @@ async fn look_elsewhere(
     let mut found = Elsewhere::default();
     for recorded in recorded_states(asked) {
         let filter = Filter { namespace: None, state: recorded, ..filter.clone() };
-        let mut from = Some(0);
-        for _ in 0..PAGES_ELSEWHERE {
-            let Some(at) = from else { break };
-            let page = store.scan(filter.clone(), at, PAGE_MAX).await?;
-            let others = page.items.iter().filter(|stored| stored.record.body.name.namespace != *here);
-            found.count +=
-                others.filter(|stored| asked.is_none_or(|asked| asked == state_now(store, stored))).count();
-            from = page.next;
-        }
-        found.more |= from.is_some();
+        let page = store.scan(filter, 0, ELSEWHERE_MAX).await?;
+        let others = page.items.iter().filter(|stored| stored.record.body.name.namespace != *here);
+        found.count +=
+            others.filter(|stored| asked.is_none_or(|asked| asked == state_now(store, stored))).count();
+        found.more |= page.next.is_some();
     }
     Ok(found)
 }
@@ -137,6 +144,7 @@ fn say_elsewhere(found: &Elsewhere) {
 /// What has been listed so far.
 struct Listing {
     left: usize,
+    listed: usize,
     more: bool,
     rows: Option<comfy_table::Table>,
 }
@@ -145,7 +153,7 @@ impl Listing {
     fn new(global: &Global, args: &LsArgs) -> Self {
         let columns = ["ID", "STATE", "TOOL", "KEY", "SCOPE", "ATTEMPTS", "AGE", "EFFECT/WHY"];
         let rows = (!output::wants_json(global.json)).then(|| output::table(&columns));
-        Self { left: if args.all { usize::MAX } else { args.limit }, more: false, rows }
+        Self { left: if args.all { usize::MAX } else { args.limit }, listed: 0, more: false, rows }
     }
 
     async fn list(
@@ -168,6 +176,7 @@ impl Listing {
                     return Ok(Reader::There);
                 }
                 self.left -= 1;
+                self.listed += 1;
                 if self.add(&RecordView::of(store, stored, &clock), state)? == Reader::Gone {
                     return Ok(Reader::Gone);
                 }

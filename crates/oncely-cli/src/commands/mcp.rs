@@ -150,7 +150,7 @@ const TELLING: [&str; 12] = [
     "TENANT",
 ];
 /// Beginnings of those that say nothing about a server, whatever they end in.
-const NOT_TELLING: [&str; 3] = ["ONCELY_", "CURL_", "GPG_"];
+const NOT_TELLING: [&str; 2] = ["ONCELY_", "CURL_"];
 /// Most of them that are named.
 const NAMED_MAX: usize = 3;
 
@@ -307,7 +307,7 @@ mod tests {
         for name in ["STRIPE_API_KEY", "DATABASE_URL", "PGDATABASE", "AWS_PROFILE", "APIKEY"] {
             assert!(tells(name), "{name}");
         }
-        for name in ["CURL_CA_BUNDLE", "GPG_KEY", "ONCELY_ADMIN_TOKEN", "PATH", "HOME"] {
+        for name in ["CURL_CA_BUNDLE", "ONCELY_ADMIN_TOKEN", "PATH", "HOME"] {
             assert!(!tells(name), "{name}");
         }
     }

@@ -1,13 +1,13 @@
 //! What an operator is told on standard error: a ledger or a service that is lost, and that it is back. Once each.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use oncely_testkit::servers::{Redis, Tap, free_port};
+use oncely_testkit::servers::{Redis, Tap};
 
 use crate::gateway::{Gateway, ONCELY, command, oncely, one_thread, write_config};
 use crate::upstream::Upstream;
@@ -53,7 +53,7 @@ fn a_ledger_that_is_lost_and_back_is_told_of_once_each() {
     tap.cut();
     let line = said.next();
     assert!(line.starts_with("oncely: the ledger cannot be used: "), "{line}");
-    assert!(line.contains("Nothing guarded runs until it can"), "{line}");
+    assert!(line.contains("No new attempt begins until it can"), "{line}");
     for _ in 0..3 {
         assert_eq!(gateway.order("s3cret-key", "").status, 503);
     }
@@ -69,7 +69,11 @@ fn a_ledger_that_is_lost_and_back_is_told_of_once_each() {
 #[test]
 fn a_service_that_cannot_be_reached_and_can_again_is_told_of_once_each() {
     let home = tempfile::tempdir().unwrap();
-    let port = free_port().unwrap();
+    // Bound and not listening: whoever connects is refused, and nobody else can take the port.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = socket.local_addr().unwrap().port();
     let file = write_config(home.path(), &one_thread(&format!("http://127.0.0.1:{port}")));
     let (mut gateway, said) = start(command(home.path(), &file));
     for _ in 0..3 {
@@ -81,7 +85,8 @@ fn a_service_that_cannot_be_reached_and_can_again_is_told_of_once_each() {
         "{line}"
     );
     assert!(!line.contains("s3cret"), "{line}");
-    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let listener = runtime.block_on(async { socket.listen(16).unwrap().into_std().unwrap() });
+    listener.set_nonblocking(false).unwrap();
     std::thread::spawn(move || listener.incoming().for_each(|stream| answer(&mut stream.unwrap())));
     assert_eq!(gateway.order("after", "").status, 201);
     let line = said.next();

@@ -61,7 +61,7 @@ async fn what_is_in_other_namespaces_is_not_passed_over_in_silence() {
     assert_eq!((doubts.stdout.as_str(), doubts.code), ("", 0));
     assert_eq!(doubts.stderr, "2 in other namespaces: add --all-namespaces\n");
     assert_eq!(ledger.lines(&["ls", "--state", "in_doubt", "--all-namespaces"]).len(), 2);
-    let one = ledger.run(&["ls", "--namespace", "default/auth:1", "--key", "k"]);
+    let one = ledger.run(&["ls", "--namespace", "default/auth:1", "--state", "in_doubt"]);
     assert_eq!(
         (one.stdout.lines().count(), one.stderr.as_str()),
         (1, "1 in other namespaces: add --all-namespaces\n")

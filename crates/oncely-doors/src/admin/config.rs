@@ -2,7 +2,6 @@
 
 use oncely::policy_file::PolicyFileError;
 use oncely::policy_file::reading::{Read, Value, fault, list, one_of, text};
-use toml::de::DeTable;
 
 use super::auth::{Scope, TOKENS_MAX, TokenError, check_name};
 use crate::redact::Redaction;
@@ -35,17 +34,15 @@ pub struct TokenSetting {
 impl Settings {
     /// Reads the tables of a whole configuration; `file_name` is what messages call it.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, PolicyFileError> {
-        // That it is TOML was found when the policy was read.
-        let (root, _) = DeTable::parse_recoverable(text);
-        let mut reader = Reader::new(text, file_name);
+        let (mut reader, root) = Reader::of(text, file_name);
         let mut settings = Self::default();
-        if let Some(value) = member(root.get_ref(), "admin") {
+        if let Some(value) = member(&root, "admin") {
             settings.tokens = tokens(value, &mut reader);
         }
-        if let Some(value) = member(root.get_ref(), "redact") {
+        if let Some(value) = member(&root, "redact") {
             settings.redaction = redaction(value, &mut reader);
         }
-        if let Some(value) = member(root.get_ref(), "encryption") {
+        if let Some(value) = member(&root, "encryption") {
             settings.encryption = encryption(value, &mut reader);
         }
         reader.finish(settings)
@@ -53,9 +50,8 @@ impl Settings {
 
     /// Where the keys are that results are encrypted with; nothing else of the configuration is looked at.
     pub fn parse_encryption(text: &str, file_name: &str) -> Result<Option<SecretSetting>, PolicyFileError> {
-        let (root, _) = DeTable::parse_recoverable(text);
-        let mut reader = Reader::new(text, file_name);
-        let found = member(root.get_ref(), "encryption").and_then(|value| encryption(value, &mut reader));
+        let (mut reader, root) = Reader::of(text, file_name);
+        let found = member(&root, "encryption").and_then(|value| encryption(value, &mut reader));
         reader.finish(found)
     }
 }

@@ -3,7 +3,7 @@
 use oncely::policy_file::PolicyFileError;
 use oncely::policy_file::reading::Value;
 use serde::Deserialize as _;
-use toml::de::{DeTable, ValueDeserializer};
+use toml::de::ValueDeserializer;
 
 use super::read::{ProviderError, ProviderRow, Whose};
 use super::{OWN_MAX, Provider, Providers};
@@ -40,10 +40,8 @@ pub(super) fn tables_of(
     file_name: &str,
     mut known: Providers,
 ) -> Result<Providers, PolicyFileError> {
-    // That it is TOML was found when the policy was read.
-    let (root, _) = DeTable::parse_recoverable(text);
-    let mut reader = Reader::new(text, file_name);
-    let Some(value) = member(root.get_ref(), "provider") else { return Ok(known) };
+    let (mut reader, root) = Reader::of(text, file_name);
+    let Some(value) = member(&root, "provider") else { return reader.finish(known) };
     let mut own: Vec<Provider> = Vec::new();
     match value.get_ref().as_array() {
         None => {

@@ -104,6 +104,20 @@ fn problems_of_several_tables_are_told_together_and_none_is_made_up() {
 }
 
 #[test]
+fn half_a_file_is_no_configuration() {
+    use crate::admin::Settings;
+    use crate::providers::Providers;
+    use crate::telemetry::OtlpSettings;
+    for text in ["[encryption]\nkeys_env = \"K", "[[admin.tokens", "a = ["] {
+        assert!(Settings::parse(text, "o.toml").is_err(), "{text}");
+        assert!(Settings::parse_encryption(text, "o.toml").is_err(), "{text}");
+        assert!(OtlpSettings::parse(text, "o.toml").is_err(), "{text}");
+        assert!(Providers::builtin().clone().with_config(text, "o.toml").is_err(), "{text}");
+        assert!(ServeSettings::parse(text, "o.toml", &PolicyFile::empty()).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn no_line_of_the_file_is_repeated_since_it_may_hold_a_secret() {
     for text in [
         "[otlp]\nheaders = \"k=s3cret\"",

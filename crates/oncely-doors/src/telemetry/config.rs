@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use oncely::policy_file::PolicyFileError;
 use oncely::policy_file::reading::{Read, Value, duration, fault, integer, text};
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
 use crate::gateway::address::Address;
 use crate::settings::{Reader, SecretSetting, member};
@@ -39,11 +39,9 @@ impl OtlpSettings {
     /// Reads the table of a whole configuration; what else stands in it is for others. `file_name` is what messages
     /// call it.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, PolicyFileError> {
-        // That it is TOML was found when the policy was read.
-        let (root, _) = DeTable::parse_recoverable(text);
-        let mut reader = Reader::new(text, file_name);
+        let (mut reader, root) = Reader::of(text, file_name);
         let mut settings = Self::default();
-        if let Some(value) = member(root.get_ref(), "otlp") {
+        if let Some(value) = member(&root, "otlp") {
             reader.fields(value, "otlp", &FIELDS, |field, value| settings.set(field, value));
             settings.headers = reader.secret(value, "otlp", ["headers_file", "headers_env"]);
         }

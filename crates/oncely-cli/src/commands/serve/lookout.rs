@@ -123,7 +123,7 @@ impl Lookout {
             (Some(why), None) => {
                 self.ledger_lost = Some(Instant::now());
                 let why = clip_to(why, WHY_BYTES_MAX);
-                Some(format!("the ledger cannot be used: {why}. Nothing guarded runs until it can"))
+                Some(format!("the ledger cannot be used: {why}. No new attempt begins until it can"))
             }
             (None, Some(since)) => {
                 self.ledger_lost = None;
@@ -149,7 +149,7 @@ impl Lookout {
         for Unreached { service, why } in unreached {
             if lines.len() < SERVICES_MAX && !self.services_lost.contains_key(&service) {
                 let why = clip_to(why, WHY_BYTES_MAX);
-                lines.push(format!("{service} cannot be reached: {why}. Nothing is sent to it until it can"));
+                lines.push(format!("{service} cannot be reached: {why}"));
                 self.services_lost.insert(service, Instant::now());
             }
         }

@@ -17,8 +17,8 @@ use crate::exit::Failure;
 
 /// Every table of the policy file that is for the server; the defaults if there is no file.
 pub(crate) fn read(context: &Context) -> Result<ServeSettings, Failure> {
-    match context.policy_text()? {
-        Some((name, text)) => ServeSettings::parse(&text, &name, &context.policy)
+    match context.policy_text() {
+        Some((name, text)) => ServeSettings::parse(text, &name, &context.policy)
             .map_err(|error| Failure::usage(error.to_string())),
         None => Ok(ServeSettings::default()),
     }
