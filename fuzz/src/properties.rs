@@ -16,6 +16,7 @@ use oncely_doors::mcp::message::{self, Message, Response};
 use oncely_doors::mcp::opening::Opening;
 use oncely_doors::mcp::tools::{Added, Tool, rewrite};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// A line of a client: what we take it for is what a JSON parser takes it for, and what the server gets is what the
 /// client said, but for the id and our own arguments.
@@ -23,7 +24,11 @@ pub fn client_line(line: &[u8]) {
     let line = message::flat(&Bytes::copy_from_slice(line));
     let line = content(&line);
     let value: Option<Value> = serde_json::from_slice(line).ok();
+    if let Ok(text) = std::str::from_utf8(line) {
+        same_members(text);
+    }
     if let Some(seen) = Glance::at(line) {
+        serde_json::from_slice::<&RawValue>(line).expect("what was seen is JSON");
         let Ok(Message::Request(request)) = message::read(line) else { panic!("a glance saw a request") };
         assert_eq!((seen.id, seen.method), (request.id.as_str(), request.method.as_str()));
         if request.method == "tools/call" && seen.name.is_some() {
@@ -56,6 +61,18 @@ pub fn client_line(line: &[u8]) {
     }
 }
 
+/// What is read quickly is read as `serde_json` reads it, and so are the objects in it.
+fn same_members(text: &str) {
+    let all = |members: serde_json::Result<Members<'_>>| -> Option<Vec<(String, String)>> {
+        Some(members.ok()?.iter().map(|(name, raw)| (name.to_owned(), raw.to_owned())).collect())
+    };
+    let thorough = all(serde_json::from_str(text));
+    assert_eq!(all(Members::parse(text)), thorough);
+    for (_, raw) in thorough.iter().flatten() {
+        assert_eq!(all(Members::parse(raw)), all(serde_json::from_str(raw)));
+    }
+}
+
 fn tool_call(request: &message::Request<'_>, sent: Option<&Value>, added: Added) {
     let Ok(call) = ToolCall::read(request) else { return };
     let Ok(asked) = call.ask(added) else { return };
@@ -79,6 +96,9 @@ fn tool_call(request: &message::Request<'_>, sent: Option<&Value>, added: Added)
 
 /// A line of a server: it is read or left alone, and what we make of it is JSON again.
 pub fn server_line(line: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(line) {
+        same_members(text);
+    }
     let ids = OwnIds::new().expect("random numbers");
     assert_eq!(ids.answered_by(line), Addressee::Client, "nobody guesses our ids");
     Cut::of(line, line);

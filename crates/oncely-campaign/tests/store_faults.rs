@@ -2,6 +2,7 @@
 //! machine whose clock is wrong: nothing runs twice, nothing is lost, and what is refused has not run.
 #![allow(clippy::print_stdout, reason = "figures")]
 
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Output};
 use std::thread;
 use std::time::Duration;
@@ -116,6 +117,33 @@ fn a_server_that_is_away_after_the_claim_gets_the_end_later(server: fn() -> Chec
         assert_eq!(tapped.direct.states()?[key], "succeeded");
         assert_eq!(tapped.bench.succeeds(key)?, output.stdout);
     }
+    Ok(())
+}
+
+/// The call has its answer, with the warning that it is not recorded; and it is tried on until it is.
+fn an_end_that_was_not_recorded_in_time_is_recorded_all_the_same(
+    server: fn() -> Checked<Server>,
+) -> Checked<()> {
+    let tapped = Tapped::on(server)?;
+    let mut child = tapped.start_held("late")?;
+    tapped.tap.cut();
+    tapped.bench.release("late")?;
+    let mut warned = String::new();
+    let mut said = BufReader::new(child.stderr.take().ok_or("no standard error")?);
+    while !warned.contains("could not be recorded") {
+        if said.read_line(&mut warned)? == 0 {
+            return Err(format!("it ended without a warning: {warned}").into());
+        }
+    }
+    assert_eq!(tapped.direct.states()?["late"], "running", "it was recorded by nobody yet");
+    tapped.tap.pass();
+    let rest = thread::spawn(move || said.read_to_end(&mut Vec::new()));
+    let output = child.wait_with_output()?;
+    rest.join().map_err(|_| "the reader panicked")??;
+    assert_eq!(output.status.code(), Some(0), "{warned}");
+    assert_eq!(tapped.direct.states()?["late"], "succeeded");
+    assert_eq!(tapped.bench.succeeds("late")?, output.stdout);
+    assert_eq!(tapped.bench.outside.count("late")?, 1);
     Ok(())
 }
 
@@ -332,6 +360,9 @@ on_both! {
     a_server_that_is_away_after_the_claim_gets_the_end_later(postgres, redis):
         on_postgres_a_server_that_is_away_after_the_claim_gets_the_end_later,
         on_redis_a_server_that_is_away_after_the_claim_gets_the_end_later;
+    an_end_that_was_not_recorded_in_time_is_recorded_all_the_same(postgres, redis):
+        on_postgres_an_end_that_was_not_recorded_in_time_is_recorded_all_the_same,
+        on_redis_an_end_that_was_not_recorded_in_time_is_recorded_all_the_same;
     a_runner_that_is_killed_while_its_server_is_away_leaves_a_doubt(postgres, redis):
         on_postgres_a_runner_that_is_killed_while_its_server_is_away_leaves_a_doubt,
         on_redis_a_runner_that_is_killed_while_its_server_is_away_leaves_a_doubt;

@@ -81,6 +81,9 @@ pub enum Command {
     /// Start a server so that it ends with us; used by `oncely mcp`
     #[command(hide = true)]
     McpServer(commands::mcp::launch::LaunchArgs),
+    /// End a server if we are killed; used by `oncely mcp`
+    #[command(hide = true)]
+    McpWatch,
     Serve(Box<commands::serve::ServeArgs>),
     Ls(commands::ls::LsArgs),
     /// Show one record: its state, attempts, audit trail and result

@@ -10,9 +10,6 @@ mod exit;
 mod output;
 
 use std::process::ExitCode;
-use std::sync::Arc;
-
-use oncely_doors::mcp::alert::Alert;
 
 use crate::args::{Cli, Command};
 use crate::exit::Failure;
@@ -38,21 +35,19 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let global = cli.global;
     // One thread is enough for a command, and starts faster than a pool. A server has threads of its own for requests, and
     // one for the admin API: here it accepts connections and hears signals, whatever the others do.
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    let alert = Arc::new(Alert::default());
-    if matches!(cli.command, Command::Mcp(_)) {
-        let (before, after) = (alert.clone(), alert.clone());
-        builder.on_thread_park(move || before.before_sleep()).on_thread_unpark(move || after.after_sleep());
-    }
-    let runtime = builder
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        // Those who stay awake to read messages always have something to do: answers of the ledger, which come from a
+        // thread of its own, do not wait until they sleep.
+        .global_queue_interval(4)
         .enable_all()
         .build()
         .map_err(|e| Failure::internal(format!("the runtime could not be started: {e}")))?;
     let done = runtime.block_on(async {
         match cli.command {
             Command::Run(args) => commands::run::run(&global, args).await,
-            Command::Mcp(args) => commands::mcp::run(&global, *args, alert).await,
+            Command::Mcp(args) => commands::mcp::run(&global, *args).await,
             Command::McpServer(args) => commands::mcp::launch::run(&args),
+            Command::McpWatch => commands::mcp::watch::run(),
             Command::Serve(args) => commands::serve::run(&global, *args).await,
             Command::Ls(args) => commands::ls::run(&global, args).await,
             Command::Show(args) => commands::show::run(&global, args).await,

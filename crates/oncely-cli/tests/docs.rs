@@ -205,6 +205,19 @@ fn every_link_between_pages_leads_somewhere() {
     }
 }
 
+/// The number that an option of a command has by default, as its help says.
+fn default_of(command: &str, option: &str) -> usize {
+    let output = Command::new(ONCELY).args([command, "-h"]).env_clear().output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let line = help.lines().find(|line| line.contains(&format!("{option} "))).unwrap();
+    line.rsplit("[default: ")
+        .next()
+        .and_then(|rest| rest.trim_end().strip_suffix(']'))
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
 #[test]
 fn the_page_of_limits_names_the_numbers_in_force() {
     use oncely_core::limits;
@@ -244,6 +257,12 @@ fn the_page_of_limits_names_the_numbers_in_force() {
             "views",
         ),
         ("the same of one caller", oncely_doors::mcp::http::VIEWS_PER_CALLER_MAX, "views"),
+        (
+            "sessions of `oncely mcp --listen` with a command",
+            oncely_doors::mcp::http::SESSIONS_MAX,
+            "sessions",
+        ),
+        ("message of an MCP client or server (`--max-message`)", default_of("mcp", "--max-message"), "MiB"),
         ("tools remembered of one MCP server", oncely_doors::mcp::catalog::TOOLS_MAX, "tools"),
         ("body of a guarded HTTP request, by default", limits::HTTP_BODY_BYTES, "bytes"),
         ("head of an HTTP request", limits::HTTP_HEAD_BYTES_MAX, "bytes"),

@@ -81,6 +81,19 @@ fn without_a_replica_that_confirms_nothing_runs() {
 }
 
 #[test]
+fn one_replica_is_too_few_where_two_have_to_confirm_and_nothing_runs() {
+    let (primary, home) = (Redis::start().unwrap(), Home::new());
+    let _replica = primary.replica().unwrap();
+    let impatient = format!("{}?wait=2&wait_timeout=200ms", primary.url());
+    check(&home.run(&impatient, "k"), 12, "of 2 replicas confirmed it");
+    assert_eq!(home.effects(), 0);
+    let _second = primary.replica().unwrap();
+    let patient = format!("{}?wait=2&wait_timeout=60s", primary.url());
+    check(&home.run(&patient, "other"), 0, "done");
+    assert_eq!(home.effects(), 1);
+}
+
+#[test]
 fn a_server_that_is_gone_or_unfit_runs_nothing() {
     let (server, home) = (Redis::start().unwrap(), Home::new());
     server.cli(&["CONFIG", "SET", "appendfsync", "everysec"]).unwrap();

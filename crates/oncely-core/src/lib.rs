@@ -59,7 +59,7 @@ pub use policy::{Cost, Kind, Matching, Policy, WhenUnknown};
 pub use record::{Body, Draft, Millis, Record, Retention, Settled, Stamp, State, StateName, Version};
 pub use store::{
     Change, Created, Filter, LogQuery, Page, PurgeReport, Replaced, Store, StoreError, StoreErrorKind,
-    StoreFuture, Stored, Wrote,
+    StoreFuture, Stored, Unreadable, Wrote,
 };
 pub use tally::{Counter, Tally};
 pub use within::Within;

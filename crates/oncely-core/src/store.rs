@@ -16,6 +16,9 @@
 //! 6. **A ledger that moves claims nothing** ([`Gate`]): the gate is looked at in the same atomic step as every write.
 //!    A write that is acknowledged after the gate was turned has passed the gate as it is now.
 //! 7. **A call that is dropped half-way** either happened or did not; it never leaves a lock behind.
+//! 8. **A record that cannot be read stops no other** ([`Unreadable`]): it is damaged, or a newer version wrote it. To claim,
+//!    load or end it is an error that names it. A listing tells of it beside the others; a purge leaves it, since it may be
+//!    the only sign of an effect, and goes on behind it. [`Change::Remove`] with its version removes it.
 
 use std::fmt;
 use std::future::Future;
@@ -121,15 +124,37 @@ pub fn glob(pattern: &str, text: &str) -> bool {
     rest.len() >= last.len() && rest.ends_with(last)
 }
 
+/// A record that is there and cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Which.
+    pub intent: IntentId,
+    /// Its version, by which it can be removed; `None` where not even that can be read.
+    pub version: Option<Version>,
+    /// The state under which the ledger has filed it.
+    pub state: StateName,
+    /// What is wrong with it.
+    pub why: String,
+}
+
 /// One page of a listing.
 #[derive(Debug, Clone)]
 pub struct Page<T> {
     /// The entries.
     pub items: Vec<T>,
+    /// Records between them that cannot be read, and may match: each counts as one entry of the page.
+    pub unreadable: Vec<Unreadable>,
     /// Where the next page starts; `None` at the end.
     pub next: Option<u64>,
     /// The store's clock.
     pub now: Millis,
+}
+
+impl<T> Page<T> {
+    /// A page on which everything could be read.
+    pub fn of(items: Vec<T>, next: Option<u64>, now: Millis) -> Self {
+        Self { items, unreadable: Vec::new(), next, now }
+    }
 }
 
 /// Which events to read.
@@ -154,6 +179,8 @@ pub struct PurgeReport {
     pub records_removed: u64,
     /// Audit events removed.
     pub events_removed: u64,
+    /// Records that cannot be read: they were left, and are not looked at again for a while.
+    pub unreadable: u64,
     /// Whether more is due.
     pub more: bool,
 }

@@ -98,7 +98,7 @@ pub(crate) fn unpack_record(columns: Columns<'_>) -> Result<Record, Damaged> {
     let Columns { intent, version, changed_at, name, body, kept } = columns;
     let mut from = Unpacker::new(body);
     if from.byte()? != BODY_VERSION {
-        return Err(Damaged("the body has an unknown version"));
+        return Err(Damaged("its version is unknown; a newer oncely may have written it"));
     }
     let flags = from.byte()?;
     let canonical = match derived_digest(&name.key) {

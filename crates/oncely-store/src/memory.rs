@@ -266,7 +266,7 @@ impl Store for MemoryStore {
         let page: Vec<_> = found.by_ref().take(limit).collect();
         let next = found.next().and_then(|_| page.last().map(|(place, _)| **place));
         let items = page.into_iter().map(|(_, record)| self.stored(record)).collect();
-        ready(Page { items, next, now: (self.clock)() })
+        ready(Page::of(items, next, (self.clock)()))
     }
 
     fn log(&self, query: LogQuery) -> StoreFuture<'_, Page<LoggedEvent>> {
@@ -282,7 +282,7 @@ impl Store for MemoryStore {
             found.truncate(limit);
             next = found.last().map(|e| e.seq);
         }
-        ready(Page { items: found.into_iter().cloned().collect(), next, now: (self.clock)() })
+        ready(Page::of(found.into_iter().cloned().collect(), next, (self.clock)()))
     }
 
     fn purge(&self, limit: usize) -> StoreFuture<'_, PurgeReport> {

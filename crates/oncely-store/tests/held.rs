@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use common::{finish, id, open, refused};
-use oncely_core::{Counter, Namespace, Store, StoreErrorKind, ToolName, Wrote};
+use common::{LONG, begin, draft, finish, id, open, refused, running};
+use oncely_core::{
+    AttemptToken, Counter, Created, Namespace, Store, StoreErrorKind, StoreFuture, ToolName, Wrote,
+};
 use oncely_store::{SqliteOptions, SqliteStore, WrittenBy};
 
 /// Takes the turn at writing, as a process does that is then stopped.
@@ -86,4 +88,51 @@ async fn a_caller_that_writes_by_itself_is_not_held_up_by_anothers_turn() {
         assert!(store.load(id(key)).await.unwrap().is_some(), "{key}");
     }
     assert_eq!(store.tallies().await.unwrap().len(), 1);
+}
+
+/// Claims a key, by a name of its own.
+fn claim<'a>(store: &'a Arc<dyn Store>, key: &str) -> StoreFuture<'a, Created> {
+    let mut draft = draft(key, running(), LONG);
+    draft.body.token = AttemptToken([7; 16]);
+    store.create(id(key), draft, Vec::new())
+}
+
+#[tokio::test]
+async fn what_has_ended_is_told_while_many_wait_for_a_ledger_that_is_held() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.db");
+    let ended = finish(&open(&path), "ended").await;
+    // Opened anew, so that nothing is remembered.
+    let store = open(&path);
+    begin(&store, "another").await;
+    let held = hold(&path);
+    let claims: Vec<_> = (0..20).map(|number| claim(&store, &format!("new-{number}"))).collect();
+    // Also those who ask while the writer may be thought to get on, which it has done a moment ago.
+    for _ in 0..20 {
+        assert!(matches!(claim(&store, "ended").await.unwrap(), Created::Exists(_)));
+    }
+    drop(held);
+    for claim in claims {
+        assert!(matches!(claim.await.unwrap(), Created::New(_)));
+    }
+    let there = store.load(id("ended")).await.unwrap().unwrap();
+    assert_eq!(there.record.version, ended.record.version, "nothing was written over it");
+}
+
+#[tokio::test]
+async fn a_claim_that_waits_in_a_crowd_and_is_written_late_is_won() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.db");
+    let store = open(&path);
+    begin(&store, "another").await;
+    let held = hold(&path);
+    let mut claims: Vec<_> = (0..20).map(|number| claim(&store, &format!("new-{number}"))).collect();
+    // They look for their records while the ledger is held, and find none.
+    for claim in claims.iter_mut().take(2) {
+        assert!(tokio::time::timeout(Duration::from_millis(300), claim).await.is_err(), "the ledger is held");
+    }
+    drop(held);
+    for claim in claims {
+        assert!(matches!(claim.await.unwrap(), Created::New(_)));
+    }
 }

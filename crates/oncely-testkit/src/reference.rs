@@ -278,12 +278,12 @@ impl Store for Reference {
         found.truncate(limit);
         let next = if more { found.last().map(|(place, _)| *place) } else { None };
         let items = found.into_iter().map(|(_, stored)| stored).collect();
-        done(Page { items, next, now: self.clock() })
+        done(Page::of(items, next, self.clock()))
     }
 
     fn log(&self, query: LogQuery) -> StoreFuture<'_, Page<LoggedEvent>> {
         let (items, next) = self.lock().select(&query);
-        done(Page { items, next, now: self.clock() })
+        done(Page::of(items, next, self.clock()))
     }
 
     fn purge(&self, limit: usize) -> StoreFuture<'_, PurgeReport> {

@@ -200,7 +200,7 @@ impl Store for Faulty {
         Box::pin(async move {
             let page = self.inner.scan(filter, from, limit).await?;
             let items = page.items.into_iter().map(|s| self.shown(s)).collect();
-            Ok(Page { items, next: page.next, now: page.now })
+            Ok(Page::of(items, page.next, page.now))
         })
     }
 

@@ -109,23 +109,39 @@ impl Attempt {
 
     /// Records how the attempt ended. If the store fails, it is tried for a while; after that the caller gets the
     /// reason, and it is tried on in the background for as long as the process lives.
-    pub async fn complete(mut self, outcome: Outcome) -> Option<Unrecorded> {
-        let place = self.place.take();
-        let (oncely, intent, token) = (self.oncely.clone(), self.info.intent, self.info.token());
-        let seen = self.seen.clone();
-        drop(self);
-        let tidy = oncely.clone();
-        // Held by the task, not the caller: a caller that goes away must not stop the recording. And by the task only:
-        // if the runtime is stopped around it, the attempt is no longer alive.
-        let held = Held { _place: place, _living: Living(token) };
-        let task =
-            tokio::spawn(async move { oncely.complete_patiently(intent, token, seen, outcome, held).await });
-        let ended = task.await;
-        tidy.tidy_after(token);
-        match ended {
+    pub async fn complete(self, outcome: Outcome) -> Option<Unrecorded> {
+        // In a task of its own: a caller that goes away must not stop the recording.
+        match tokio::spawn(self.ending().record(outcome)).await {
             Ok(unrecorded) => unrecorded,
             Err(_) => Some(Unrecorded::StoreFailed(stopped())),
         }
+    }
+
+    /// The end of the attempt, for a task that no caller can stop.
+    pub(crate) fn ending(mut self) -> Ending {
+        let held = Held { _place: self.place.take(), _living: Living(self.info.token()) };
+        let (oncely, seen) = (self.oncely.clone(), self.seen.clone());
+        Ending { oncely, intent: self.info.intent, token: self.info.token(), seen, held }
+    }
+}
+
+/// An attempt that is over, on its way into the ledger.
+pub(crate) struct Ending {
+    oncely: Oncely,
+    intent: IntentId,
+    token: AttemptToken,
+    seen: Stored,
+    /// Held by whoever records, and by nobody else: if the runtime is stopped around it, the attempt is no longer alive.
+    held: Held,
+}
+
+impl Ending {
+    /// See [`Attempt::complete`].
+    pub(crate) async fn record(self, outcome: Outcome) -> Option<Unrecorded> {
+        let Self { oncely, intent, token, seen, held } = self;
+        let unrecorded = oncely.complete_patiently(intent, token, seen, outcome, held).await;
+        oncely.tidy_after(token);
+        unrecorded
     }
 }
 

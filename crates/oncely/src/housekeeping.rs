@@ -40,6 +40,8 @@ pub struct Purged {
     pub records_removed: u64,
     /// Audit events removed.
     pub events_removed: u64,
+    /// Records that cannot be read, and were left.
+    pub unreadable: u64,
 }
 
 impl Oncely {
@@ -68,11 +70,12 @@ impl Oncely {
     }
 
     async fn purge_step(&self, step: usize, total: &mut Purged) -> Result<bool, StoreError> {
-        let PurgeReport { results_dropped, records_removed, events_removed, more } =
+        let PurgeReport { results_dropped, records_removed, events_removed, unreadable, more } =
             self.store().purge(step).await?;
         total.results_dropped += results_dropped;
         total.records_removed += records_removed;
         total.events_removed += events_removed;
+        total.unreadable += unreadable;
         Ok(more)
     }
 

@@ -1,7 +1,9 @@
 //! Looking at the ledger and settling what is in doubt: for people, through any door.
 
 use oncely_core::machine::{Decision, Input, Refusal, Verdict};
-use oncely_core::{Liveness, Record, StoreError, Stored};
+use oncely_core::{
+    Change, Event, EventKind, Liveness, Record, Replaced, StateName, StoreError, Stored, Unreadable,
+};
 
 use crate::engine::Oncely;
 
@@ -20,6 +22,9 @@ pub enum ResolveError {
     /// The record has changed since it was looked at.
     #[error("the record has changed since you looked; look again")]
     Moved,
+    /// It cannot be read, and cannot be forgotten either.
+    #[error("the record cannot be read, and {0}")]
+    Kept(&'static str),
     /// The ledger cannot be used.
     #[error("the ledger cannot be used: {0}")]
     Store(#[from] StoreError),
@@ -52,6 +57,27 @@ impl Oncely {
         match self.settle(seen.intent, None, input).await? {
             (Decision::Refused(refusal), _) => Err(refusal.into()),
             _ => Ok(()),
+        }
+    }
+
+    /// Has a record forgotten that cannot be read, as a person looked at it: its key is new again. They have to know what
+    /// became of its call, since nothing here can tell. Refused if it has changed since, and while it is filed as running:
+    /// its owner may be a newer version that is at work.
+    pub async fn forget_unreadable(&self, seen: &Unreadable, by: &str) -> Result<(), ResolveError> {
+        if seen.state == StateName::Running {
+            return Err(ResolveError::Kept("is filed as running: an attempt may be under way"));
+        }
+        let Some(version) = seen.version else {
+            return Err(ResolveError::Kept(
+                "has no version to name it by: remove it with the server's own tools",
+            ));
+        };
+        let note = format!("it could not be read: {}", seen.why);
+        let event = Event::new(seen.intent, 0, EventKind::Forgotten).by(by).with_note(note);
+        match self.store().replace(seen.intent, version, Change::Remove, vec![event]).await? {
+            Replaced::Done(_) => Ok(()),
+            Replaced::Stale(None) => Err(ResolveError::NoRecord),
+            Replaced::Stale(Some(_)) => Err(ResolveError::Moved),
         }
     }
 

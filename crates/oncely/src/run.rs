@@ -83,7 +83,7 @@ where
             () = heartbeat(&mut attempt) => {}
         }
     };
-    let unrecorded = attempt.complete(outcome.clone()).await;
+    let unrecorded = attempt.ending().record(outcome.clone()).await;
     Execution { intent, attempt: number, outcome, unrecorded }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use oncely::transfer::{Transfer, TransferError};
+use oncely::transfer::{Progress, Stage, Transfer, TransferError};
 use oncely::{Answer, Begun, Oncely, Policy, outcome};
 use oncely_core::{Filter, Gate, LogQuery, Millis, Move, Outcome, Store, WhenUnknown};
 use oncely_store::MemoryStore;
@@ -74,6 +74,43 @@ async fn a_doubt_from_before_a_gap_of_the_clock_is_not_retried_after_a_move() {
     Transfer::new(old, new.clone()).run(Duration::ZERO, |_| {}).await.unwrap();
     let answer = doubt(Oncely::new(new), policy).await;
     assert!(matches!(answer, Answer::Unknown(_)), "{answer:?}");
+}
+
+/// Somebody changes the new ledger behind our back, after that was brought.
+#[tokio::test]
+async fn what_arrived_and_is_not_what_was_sent_is_found_and_the_new_ledger_stays_shut() {
+    let twin = "INSERT INTO record SELECT NULL, randomblob(16), tail, version, state, due, changed_at, tool, scope, 'k9', \
+                trail, body, result FROM record WHERE key = 'k1'";
+    for (after, tampering, said) in [
+        (Stage::Events, "UPDATE record SET result = x'32' WHERE key = 'k1'", "arrived changed"),
+        (Stage::Events, "UPDATE record SET changed_at = changed_at + 1 WHERE key = 'k1'", "arrived changed"),
+        (Stage::Events, twin, "3 records were sent and 4 are there"),
+        (Stage::Events, "DELETE FROM audit WHERE seq = (SELECT max(seq) FROM audit)", "shorter"),
+        (Stage::Events, "UPDATE audit SET at = at + 1", "the log differs"),
+        (Stage::Comparing, "UPDATE tally SET count = count + 1", "is too high"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("new.db");
+        let new = oncely_store::open(path.to_str().unwrap()).await.unwrap();
+        let old: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        for n in 0..3 {
+            ended(&Oncely::new(old.clone()), &format!("k{n}"), outcome::created(&n)).await;
+        }
+        let tamper = |progress: &Progress| {
+            if progress.stage == after {
+                let changed = rusqlite::Connection::open(&path).unwrap().execute(tampering, []).unwrap();
+                assert!(changed > 0, "{tampering}");
+            }
+        };
+        let moved = Transfer::new(old.clone(), new.clone()).run(Duration::ZERO, tamper).await;
+        let error = moved.expect_err(tampering);
+        assert!(
+            matches!(&error, TransferError::Differs(what) if what.contains(said)),
+            "{tampering}: {error}"
+        );
+        assert!(matches!(old.gate().await.unwrap(), Gate::Closed(_)), "{tampering}");
+        assert!(matches!(new.gate().await.unwrap(), Gate::Filling(_)), "{tampering}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

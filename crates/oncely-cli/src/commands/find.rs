@@ -1,7 +1,7 @@
 //! Which record is meant: by its id, the start of its id, or its key.
 
 use oncely_core::limits::PAGE_MAX;
-use oncely_core::{Filter, IntentId, Store, Stored};
+use oncely_core::{Filter, IntentId, Store, StoreErrorKind, Stored, Unreadable};
 
 use super::view::NameView;
 use crate::exit::{Failure, PRECONDITION, USAGE};
@@ -20,12 +20,41 @@ pub(crate) async fn by_id(store: &dyn Store, text: &str) -> Result<Stored, Failu
         return store.load(intent).await?.ok_or_else(|| no_record(store, text));
     }
     let found = first_matches(store, Filter { id_prefix: Some(digits), ..Filter::default() }).await?;
-    the_only(store, found, text)
+    found.the_only(store, text)
+}
+
+/// What a person names to have it forgotten.
+pub(crate) enum Found {
+    /// A record.
+    Record(Stored),
+    /// One that cannot be read.
+    Unreadable(Unreadable),
+}
+
+/// The same, where the record need not be one that can be read: it is found by its whole id only.
+pub(crate) async fn any_by_id(store: &dyn Store, text: &str) -> Result<Found, Failure> {
+    let Some(intent) = IntentId::parse(&parse_digits(text)?) else {
+        return by_id(store, text).await.map(Found::Record);
+    };
+    let why = match store.load(intent).await {
+        Err(error) if error.kind == StoreErrorKind::Corrupt => error,
+        loaded => return loaded?.map(Found::Record).ok_or_else(|| no_record(store, text)),
+    };
+    let filter = Filter { id_prefix: Some(intent.to_string()), ..Filter::default() };
+    let mut page = store.scan(filter, 0, 1).await?;
+    // A listing shows a record whose result cannot be decrypted; for whoever wants all of it, it cannot be read.
+    let sealed = page.items.pop().map(|Stored { record, .. }| Unreadable {
+        intent,
+        version: Some(record.version),
+        state: record.body.state.name(),
+        why: why.message.clone(),
+    });
+    page.unreadable.pop().or(sealed).map(Found::Unreadable).ok_or_else(|| why.into())
 }
 
 /// The only record that a filter finds; `said` is how the caller named it.
 pub(crate) async fn by_filter(store: &dyn Store, filter: Filter, said: &str) -> Result<Stored, Failure> {
-    the_only(store, first_matches(store, filter).await?, said)
+    first_matches(store, filter).await?.the_only(store, said)
 }
 
 /// Checks that a text can be the start of an id, before the ledger is asked for anything.
@@ -45,24 +74,45 @@ fn parse_digits(text: &str) -> Result<String, Failure> {
     }
 }
 
-async fn first_matches(store: &dyn Store, filter: Filter) -> Result<Vec<Stored>, Failure> {
-    let mut found = Vec::new();
+/// What matches, and what may and cannot be read.
+#[derive(Default)]
+struct Matches {
+    found: Vec<Stored>,
+    unreadable: Vec<Unreadable>,
+}
+
+async fn first_matches(store: &dyn Store, filter: Filter) -> Result<Matches, Failure> {
+    let mut matches = Matches::default();
     let mut from = 0;
     loop {
         let page = store.scan(filter.clone(), from, PAGE_MAX).await?;
-        found.extend(page.items);
+        matches.found.extend(page.items);
+        matches.unreadable.extend(page.unreadable);
         match page.next {
-            Some(next) if found.len() <= CANDIDATES_MAX => from = next,
-            _ => return Ok(found),
+            Some(next) if matches.found.len() <= CANDIDATES_MAX => from = next,
+            _ => return Ok(matches),
         }
     }
 }
 
-fn the_only(store: &dyn Store, mut found: Vec<Stored>, said: &str) -> Result<Stored, Failure> {
-    if found.len() > 1 {
-        return Err(ambiguous(&found, said));
+impl Matches {
+    fn the_only(mut self, store: &dyn Store, said: &str) -> Result<Stored, Failure> {
+        if self.found.len() > 1 {
+            return Err(ambiguous(&self.found, said));
+        }
+        match (self.found.pop(), self.unreadable.first()) {
+            (Some(stored), _) => Ok(stored),
+            (None, None) => Err(no_record(store, said)),
+            (None, Some(Unreadable { intent, why, .. })) => {
+                let message = format!(
+                    "there is no record {} that can be read; the record {intent} may be meant, and cannot be: {why}; \
+                     nothing was changed",
+                    clean(said)
+                );
+                Err(Failure::new(PRECONDITION, "UNREADABLE", message).with_fix("oncely doctor"))
+            }
+        }
     }
-    found.pop().ok_or_else(|| no_record(store, said))
 }
 
 fn no_record(store: &dyn Store, said: &str) -> Failure {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use oncely::policy_file::parse_duration;
 use oncely_core::limits::PAGE_MAX;
-use oncely_core::{Filter, Millis, Namespace, StateName, Store};
+use oncely_core::{Filter, Millis, Namespace, StateName, Store, Unreadable};
 
 use super::view::{RecordView, state_now};
 use crate::args::Global;
@@ -68,7 +68,7 @@ pub(crate) async fn run(global: &Global, args: LsArgs) -> Result<ExitCode, Failu
     if !args.all_namespaces && (nothing_here || args.is_broad()) {
         // A hint that cannot be given is no reason to fail.
         if let Ok(found) = look_elsewhere(store, filter, &context.namespace, args.state).await {
-            say_elsewhere(&found);
+            say_elsewhere(&found, args.state);
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -134,10 +134,16 @@ async fn look_elsewhere(
 }
 
 /// On standard error in any case: what programs read is records and nothing else.
-fn say_elsewhere(found: &Elsewhere) {
-    if found.count > 0 {
-        let or_more = if found.more { " or more" } else { "" };
-        output::say(&format!("{}{or_more} in other namespaces: add --all-namespaces", found.count));
+fn say_elsewhere(found: &Elsewhere, asked: Option<StateName>) {
+    match (found.count, found.more) {
+        (0, true) if asked == Some(StateName::InDoubt) => {
+            output::say("there may be some in other namespaces: add --all-namespaces");
+        }
+        (0, _) => {}
+        (count, more) => {
+            let or_more = if more { " or more" } else { "" };
+            output::say(&format!("{count}{or_more} in other namespaces: add --all-namespaces"));
+        }
     }
 }
 
@@ -166,6 +172,11 @@ impl Listing {
         loop {
             let page = store.scan(filter.clone(), from, PAGE_MAX).await?;
             let clock = Clock::reading(page.now);
+            for unreadable in &page.unreadable {
+                if self.tell(unreadable)? == Reader::Gone {
+                    return Ok(Reader::Gone);
+                }
+            }
             for stored in &page.items {
                 let state = state_now(store, stored);
                 if asked.is_some_and(|asked| asked != state) {
@@ -186,6 +197,21 @@ impl Listing {
                 None => return Ok(Reader::There),
             }
         }
+    }
+
+    /// What cannot be read is never silently left out: it may be what somebody looks for.
+    fn tell(&mut self, unreadable: &Unreadable) -> Result<Reader, Failure> {
+        let Unreadable { intent, state, why, .. } = unreadable;
+        if self.rows.is_none() {
+            let (id, state) = (intent.to_string(), state.as_str());
+            return output::stream_json(&serde_json::json!({ "id": id, "state": state, "unreadable": why }));
+        }
+        let line = format!(
+            "the record {intent}, filed as {}, cannot be read: {why}; see oncely doctor",
+            state.as_str()
+        );
+        output::say(&output::clean(&line));
+        Ok(Reader::There)
     }
 
     fn add(&mut self, view: &RecordView, state: StateName) -> Result<Reader, Failure> {

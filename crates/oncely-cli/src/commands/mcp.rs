@@ -4,6 +4,7 @@ mod explain;
 mod install;
 mod jsonc;
 pub mod launch;
+pub mod watch;
 
 use std::ffi::OsString;
 use std::io;
@@ -16,7 +17,6 @@ use clap::{Args, Subcommand};
 use oncely::{Oncely, policy_file};
 use oncely_core::Scope;
 use oncely_doors::command::child::PassedSignals;
-use oncely_doors::mcp::alert::Alert;
 use oncely_doors::mcp::guard::{Guard, Settings};
 use oncely_doors::mcp::http::front::{Doorkeeper, Listening, Reach, Tenant};
 use oncely_doors::mcp::http::target::Target;
@@ -102,7 +102,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Runs the command.
-pub async fn run(global: &Global, args: McpArgs, alert: Arc<Alert>) -> Result<ExitCode, Failure> {
+pub async fn run(global: &Global, args: McpArgs) -> Result<ExitCode, Failure> {
     if let Some(Also::Install(args)) = &args.also {
         return install::run(global, args);
     }
@@ -117,7 +117,7 @@ pub async fn run(global: &Global, args: McpArgs, alert: Arc<Alert>) -> Result<Ex
         return explain::run(global, &context, &args).await;
     }
     let engine = context.open().await?;
-    let guard = Arc::new(guard(&context, engine.clone(), &args, alert)?);
+    let guard = Arc::new(guard(&context, engine.clone(), &args)?);
     let mut signals = PassedSignals::catch()
         .map_err(|e| Failure::internal(format!("signals cannot be caught: {e}; nothing ran")))?;
     let max_message = message_limit(&args);
@@ -221,7 +221,7 @@ async fn listen(
     })
 }
 
-fn guard(context: &Context, engine: Oncely, args: &McpArgs, alert: Arc<Alert>) -> Result<Guard, Failure> {
+fn guard(context: &Context, engine: Oncely, args: &McpArgs) -> Result<Guard, Failure> {
     let scope = args.scope.as_deref().filter(|s| !s.is_empty()).map(Scope::parse).transpose();
     let scope = scope.map_err(|e| Failure::usage(format!("{e}; nothing ran")))?.unwrap_or_default();
     let server = match &args.name {
@@ -240,9 +240,9 @@ fn guard(context: &Context, engine: Oncely, args: &McpArgs, alert: Arc<Alert>) -
         scope,
         policy: context.policy.clone(),
         server,
-        alert,
         launcher: launch::launcher(),
         place: if args.url.is_some() { Place::Elsewhere } else { Place::Here },
+        watcher: launch::watcher(),
     };
     Guard::new(settings).map_err(|e| Failure::internal(format!("no random numbers: {e}; nothing ran")))
 }

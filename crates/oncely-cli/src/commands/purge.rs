@@ -48,6 +48,7 @@ pub(crate) async fn run(global: &Global, args: PurgeArgs) -> Result<ExitCode, Fa
         results_dropped: purged.results_dropped,
         records_removed: purged.records_removed,
         events_removed: purged.events_removed,
+        unreadable: purged.unreadable,
         more: false,
     };
     report(global, &done, Tense::Was);
@@ -61,13 +62,14 @@ enum Tense {
 }
 
 fn report(global: &Global, report: &PurgeReport, tense: Tense) {
-    let PurgeReport { results_dropped, records_removed, events_removed, .. } = report;
+    let PurgeReport { results_dropped, records_removed, events_removed, unreadable, .. } = report;
     if output::wants_json(global.json) {
         output::print_json(&serde_json::json!({
             "dry_run": tense == Tense::WouldBe,
             "results_dropped": results_dropped,
             "records_removed": records_removed,
             "events_removed": (tense == Tense::Was).then_some(events_removed),
+            "unreadable": unreadable,
         }));
         return;
     }
@@ -79,6 +81,9 @@ fn report(global: &Global, report: &PurgeReport, tense: Tense) {
             "{results_dropped} results would be dropped, {records_removed} records removed; nothing was changed"
         ),
     });
+    if *unreadable > 0 {
+        output::say(&format!("{unreadable} records cannot be read and are left: oncely doctor"));
+    }
 }
 
 /// Asks the machine of every record what a purge would do with it now.
@@ -87,6 +92,7 @@ async fn count_due(store: &dyn Store) -> Result<PurgeReport, Failure> {
     let mut from = 0;
     loop {
         let page = store.scan(Filter::default(), from, PAGE_MAX).await?;
+        due.unreadable += page.unreadable.len() as u64;
         for stored in &page.items {
             match step(Some(&stored.record), &Input::Expire, stored.now).write {
                 Write::Put(_) => due.results_dropped += 1,

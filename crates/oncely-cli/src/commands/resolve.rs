@@ -190,5 +190,6 @@ pub(crate) fn refused(error: &ResolveError, id: &str) -> Failure {
         ResolveError::NotInDoubt => said("NOT_IN_DOUBT"),
         ResolveError::Running => said("RUNNING"),
         ResolveError::Moved => said("MOVED"),
+        ResolveError::Kept(_) => said("UNREADABLE"),
     }
 }

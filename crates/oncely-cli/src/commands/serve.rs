@@ -94,7 +94,8 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
         .transpose()?;
     let (spans, exporter) = otlp.unzip();
     let admin = spans.iter().fold(admin, |admin, spans| admin.with_source(spans.counts()));
-    let lanes = Lanes::start(gateways.into_iter().map(|gateway| gateway.traced(spans.clone())))
+    let traced = gateways.into_iter().map(|gateway| gateway.traced(spans.clone()));
+    let lanes = Lanes::start(traced, oncely_store::bring_answers_together)
         .map_err(|e| Failure::internal(format!("the threads could not be started: {e}")))?;
     drop(spans);
     let listening = Listening {
@@ -242,6 +243,16 @@ fn say_ready(
             "oncely: the route {} has one tenant: every caller can see the stored answers of every other",
             route.pattern.as_str()
         ));
+    }
+    for (at, route) in config.routes.iter().enumerate() {
+        let earlier = config.routes[..at].iter().find(|earlier| earlier.pattern.covers(&route.pattern));
+        if let Some(earlier) = earlier {
+            output::say(&format!(
+                "oncely: the route {} is never reached: {} before it takes every such path, and the first that matches wins",
+                route.pattern.as_str(),
+                earlier.pattern.as_str()
+            ));
+        }
     }
     if output::wants_json(global.json) {
         let admin = admin.map(|admin| format!("http://{admin}"));

@@ -19,6 +19,15 @@ fn bench() -> (tempfile::TempDir, Upstream, Gateway) {
     (home, upstream, gateway)
 }
 
+/// The problem says which key and which record it is about.
+#[track_caller]
+fn expect_named(answer: &client::Answer, key: &str) {
+    let (problem, record) = (answer.json(), answer.header("idempotency-record").unwrap());
+    assert_eq!(problem["idempotency_key"], key, "{problem}");
+    assert_eq!(problem["instance"], format!("urn:oncely:record:{record}"), "{problem}");
+    assert_eq!(problem["record"], record, "{problem}");
+}
+
 #[test]
 fn an_answer_that_is_lost_cut_short_or_reset_is_a_doubt_that_a_person_can_settle() {
     let (home, upstream, gateway) = bench();
@@ -26,6 +35,7 @@ fn an_answer_that_is_lost_cut_short_or_reset_is_a_doubt_that_a_person_can_settle
         let first = gateway.order(act, act);
         first.expect_code(502, "outcome_unknown");
         assert_eq!(first.json()["retryable"], false);
+        expect_named(&first, act);
         let retry = gateway.order(act, "");
         retry.expect_code(409, "outcome_unknown");
         let record = retry.json()["record"].as_str().unwrap().to_owned();
@@ -53,6 +63,7 @@ fn a_service_that_cannot_be_reached_proves_that_nothing_happened_and_costs_no_re
         let refused = gateway.order("k", "");
         refused.expect_code(502, "upstream_unreachable");
         assert_eq!(refused.json()["retryable"], true);
+        expect_named(&refused, "k");
         assert_eq!(refused.header("idempotency-outcome"), Some("rejected"));
         assert_eq!(refused.header("idempotent-replayed"), None);
     }
@@ -70,10 +81,47 @@ fn a_service_that_cannot_be_reached_proves_that_nothing_happened_and_costs_no_re
 }
 
 #[test]
+fn where_nothing_is_tried_twice_a_service_that_cannot_be_reached_uses_up_the_key_and_says_so() {
+    let home = tempfile::tempdir().unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
+    let config = format!(
+        "[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/**\"\nupstream = \"http://{address}\"\ntool = \"t\"\n[tool.t]\n\
+         max_retries = 0"
+    );
+    let gateway = Gateway::start_with(home.path(), &config);
+    for (status, code) in [(502, "upstream_unreachable"), (409, "rejected"), (409, "rejected")] {
+        let refused = gateway.order("k", "");
+        refused.expect_code(status, code);
+        expect_named(&refused, "k");
+        assert_eq!(refused.json()["retryable"], false, "{}", refused.text());
+        assert!(refused.text().to_lowercase().contains("use another key"), "{}", refused.text());
+        assert_eq!(refused.header("idempotency-retries-left"), Some("0"));
+        assert_eq!(refused.header("retry-after"), None);
+    }
+}
+
+#[test]
+fn a_verdict_of_a_person_is_told_as_what_it_is() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = Gateway::start(home.path(), &upstream, "tool = \"t\"\n[tool.t]\nmax_retries = 0");
+    let record = gateway.order("k", "status 500").header("idempotency-record").unwrap().to_owned();
+    let settled =
+        gateway::oncely(home.path()).args(["resolve", &record[..12], "--rejected", "--yes"]).output();
+    assert!(settled.unwrap().status.success());
+    let refused = gateway.order("k", "");
+    refused.expect_code(409, "rejected");
+    let told = refused.text();
+    assert!(told.contains("somebody looked") && !told.contains("nothing of it was sent"), "{told}");
+    assert_eq!(upstream.total(), 1);
+}
+
+#[test]
 fn a_service_that_does_not_answer_in_time_leaves_a_doubt() {
     let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let gateway = Gateway::start(home.path(), &upstream, "timeout = \"1s\"");
-    gateway.order("k", "hold never").expect_code(504, "outcome_unknown");
+    let late = gateway.order("k", "hold never");
+    late.expect_code(504, "outcome_unknown");
+    expect_named(&late, "k");
     upstream.wait_for_total(1);
     gateway.order("k", "").expect_code(409, "outcome_unknown");
     assert_eq!(upstream.total(), 1);
@@ -141,6 +189,31 @@ fn an_answer_may_come_before_its_request_has_ended() {
     assert_eq!(client::read_answer(&mut stream).unwrap().text(), "ok");
     stream.write_all("x".repeat(100_000).as_bytes()).unwrap();
     assert!(service.join().unwrap(), "the rest of the body arrives all the same");
+}
+
+#[test]
+fn an_upload_takes_as_long_as_it_takes_and_only_its_pauses_are_limited() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = Gateway::start(home.path(), &upstream, "timeout = \"4s\"");
+    let head = "PUT /upload HTTP/1.1\r\nhost: shop\r\n";
+    for framing in ["content-length: 50\r\n\r\n", "transfer-encoding: chunked\r\n\r\n"] {
+        let mut stream = client::open(gateway.address, &format!("{head}{framing}"));
+        let chunked = framing.starts_with("transfer");
+        for _ in 0..50 {
+            // Far less than is allowed each, and far more in all.
+            std::thread::sleep(Duration::from_millis(100));
+            stream.write_all(if chunked { b"1\r\nx\r\n" } else { b"x" }).unwrap();
+        }
+        stream.write_all(if chunked { b"0\r\n\r\n" } else { b"" }).unwrap();
+        assert_eq!(client::read_answer(&mut stream).unwrap().status, 201, "{framing}");
+    }
+    assert_eq!(upstream.effects(), [(format!("/upload {}", "x".repeat(50)), 2)].into());
+    // Half of a request that never goes on.
+    let mut stream = client::open(gateway.address, &format!("{head}content-length: 50\r\n\r\nhalf"));
+    let answer = client::read_answer(&mut stream).unwrap();
+    answer.expect_code(504, "upstream_failed");
+    assert!(answer.text().contains("a part of it was sent, and its end was not"), "{}", answer.text());
+    assert_eq!(upstream.total(), 2);
 }
 
 #[test]

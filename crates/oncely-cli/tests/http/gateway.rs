@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::client::{self, Answer};
 use crate::upstream::Upstream;
@@ -65,6 +66,16 @@ impl Gateway {
             client::send(self.admin.unwrap(), "GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").text();
         let line = metrics.lines().find(|line| line.strip_prefix(name).is_some_and(|l| l.starts_with(' ')));
         line.unwrap_or_else(|| panic!("{metrics}")).rsplit_once(' ').unwrap().1.parse().unwrap()
+    }
+
+    /// Waits until one of its metrics is as wanted.
+    #[track_caller]
+    pub(crate) fn wait_for_metric(&self, name: &str, wanted: impl Fn(u32) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while !wanted(self.metric(name)) {
+            assert!(Instant::now() < deadline, "{name} is {}", self.metric(name));
+            std::thread::yield_now();
+        }
     }
 
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {

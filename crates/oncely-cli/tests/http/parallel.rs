@@ -90,3 +90,25 @@ fn calls_beyond_the_limits_are_refused_and_leave_nothing_behind() {
     assert_eq!(gateway.order("c", "").status, 201);
     assert_eq!(upstream.total(), 3);
 }
+
+#[test]
+fn effects_whose_clients_hang_up_keep_their_places() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let config =
+        format!("[server]\nguarded_calls = 3\n[[route]]\nmatch = \"/**\"\nupstream = \"{}\"", upstream.url());
+    let gateway = Gateway::start_with(home.path(), &config);
+    let clients = ["a", "b"].map(|key| client::open(gateway.address, &order(key, "hold go")));
+    upstream.wait_for_total(2);
+    drop(clients);
+    gateway.wait_for_metric("oncely_http_connections_open", |open| open == 0);
+    // One place is left: for the retry, which waits for what still runs.
+    let mut retry = client::open(gateway.address, &order("a", "hold go"));
+    gateway.wait_for_metric("oncely_waiting", |waiting| waiting > 0);
+    gateway.order("c", "").expect_code(503, "overloaded");
+    assert_eq!(upstream.total(), 2, "no more than there are places for");
+    upstream.release("go");
+    let answer = client::read_answer(&mut retry).unwrap();
+    assert_eq!((answer.status, answer.header("idempotent-replayed")), (201, Some("true")));
+    assert_eq!(gateway.order("c", "").status, 201, "places are given back");
+    assert_eq!(upstream.total(), 3);
+}

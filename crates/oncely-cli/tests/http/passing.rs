@@ -32,7 +32,9 @@ fn events_arrive_one_by_one_on_every_kind_of_route_and_a_guarded_stream_is_repla
         headers.push(("x-act", act.as_str()));
         let request = client::request(method, "/events", &headers, "");
         let mut stream = client::open(gateway.address, &request);
-        assert!(read_head(&mut stream).starts_with("HTTP/1.1 200"));
+        let head = read_head(&mut stream);
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        assert_eq!(head.contains("idempotency-effect: executed"), method == "POST", "{head}");
         // The second event is not sent before the first has been seen.
         assert_eq!(read_chunk(&mut stream).unwrap().unwrap(), b"data: one\n\n", "{method}");
         upstream.release(method);
@@ -66,6 +68,10 @@ fn an_answer_too_long_to_keep_streams_on_and_is_remembered_without_its_result() 
     let length = 3 * 1024 * 1024;
     let first = gateway.order("k", &format!("big {length}"));
     assert_eq!((first.status, first.body.len()), (201, length));
+    assert_eq!(
+        (first.header("idempotency-effect"), first.header("idempotency-outcome")),
+        (Some("created"), None)
+    );
     let retry = gateway.order("k", "");
     assert_eq!((retry.status, retry.header("idempotent-replayed")), (200, Some("true")));
     assert_eq!((retry.json()["effect"].as_str(), retry.json()["ok"].as_bool()), (Some("noop"), Some(true)));

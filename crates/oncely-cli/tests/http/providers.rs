@@ -53,6 +53,54 @@ fn a_certain_rejection_gets_a_new_key() {
 }
 
 #[test]
+fn a_mismatch_at_the_provider_proves_that_this_attempt_did_nothing() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = start(home.path(), &upstream, "resend");
+    let send = |act: &str| {
+        let headers = [("idempotency-key", "k"), ("authorization", "Bearer a"), ("x-act", act)];
+        gateway.send(&client::post("/resend/emails", &headers, "{\"to\":\"a\"}"))
+    };
+    // Any other 409 would prove nothing.
+    let first = send("say 409 {\"name\":\"invalid_idempotent_request\"}");
+    assert_eq!((first.status, first.header("idempotency-outcome")), (409, Some("rejected")));
+    assert_eq!(send("").header("idempotency-outcome"), Some("succeeded"));
+    assert_eq!(send("").header("idempotent-replayed"), Some("true"));
+    let heads = upstream.heads();
+    assert_eq!(heads.len(), 2);
+    assert_ne!(
+        key_of(&heads[0]),
+        key_of(&heads[1]),
+        "a key that the provider holds against us is not used again"
+    );
+}
+
+#[test]
+fn what_a_provider_has_already_created_is_ours_only_if_it_was_under_our_key() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let config = format!(
+        "[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/gocardless/**\"\nupstream = \"{}\"\nprovider = \
+         \"gocardless\"\nmethods = [\"POST\", \"PUT\"]\n",
+        upstream.url()
+    );
+    let gateway = Gateway::start_with(home.path(), &config);
+    let created = "say 409 {\"error\":{\"errors\":[{\"reason\":\"idempotent_creation_conflict\"}]}}";
+    let send = |method: &str, act: &str| {
+        let headers = [("idempotency-key", method), ("authorization", "Bearer a"), ("x-act", act)];
+        gateway.send(&client::request(method, "/gocardless/payments", &headers, "{\"amount\":1}"))
+    };
+    // Only an attempt of ours had that key.
+    let found = send("POST", created);
+    assert_eq!((found.status, found.header("idempotency-outcome")), (409, Some("succeeded")));
+    let replay = send("POST", "");
+    assert_eq!((replay.status, replay.header("idempotent-replayed")), (409, Some("true")));
+    assert_eq!(upstream.heads().len(), 1);
+    // Without a key of ours, whatever is there was made by somebody else.
+    assert_eq!(send("PUT", created).header("idempotency-outcome"), Some("rejected"));
+    assert_eq!(send("PUT", "").header("idempotency-outcome"), Some("succeeded"));
+    assert_eq!(upstream.heads().len(), 3);
+}
+
+#[test]
 fn a_method_that_the_provider_gives_no_key_for_is_not_retried() {
     let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let config = format!(
@@ -90,6 +138,18 @@ fn a_body_provider_gets_our_key_in_its_field() {
     assert!(sent.contains("12345678901234567890") && !sent.contains("made-up"), "{sent}");
     let sent: serde_json::Value = serde_json::from_str(sent).unwrap();
     assert_eq!(sent["idempotency_key"].as_str().unwrap().len(), 36);
+}
+
+#[test]
+fn a_body_that_cannot_hold_the_key_is_refused_and_the_refusal_names_key_and_record() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = start(home.path(), &upstream, "square");
+    let answer = gateway.send(&client::post("/square/v2/payments", &[("idempotency-key", "k")], "[1]"));
+    answer.expect_code(400, "body_unusable");
+    let (problem, record) = (answer.json(), answer.header("idempotency-record").unwrap());
+    assert_eq!(problem["idempotency_key"], "k", "{problem}");
+    assert_eq!(problem["instance"], format!("urn:oncely:record:{record}"), "{problem}");
+    assert_eq!(upstream.heads().len(), 0);
 }
 
 #[test]

@@ -37,12 +37,28 @@ struct Step {
     headers: Vec<(String, String)>,
     #[serde(default = "body")]
     body: String,
+    #[serde(default)]
+    part: Part,
     expect: Expect,
+}
+
+/// Which part of a request a step is.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+enum Part {
+    /// All of it: it is sent and answered.
+    #[default]
+    Whole,
+    /// It is sent with `x-act: hold go`, and has arrived; it stays under way.
+    Begins,
+    /// The one that is under way goes on, and is answered.
+    Ends,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expect {
+    #[serde(default)]
     status: u16,
     /// Members of a JSON answer.
     #[serde(default)]
@@ -81,10 +97,24 @@ fn run(text: &str) {
         let upstream = Upstream::start();
         let gateway = Gateway::start(home.path(), &upstream, &format!("{}\n{}", file.route, scenario.route));
         let mut answers: Vec<Answer> = Vec::new();
+        let mut under_way = None;
         for (at, step) in scenario.step.iter().enumerate() {
             let headers: Vec<(&str, &str)> =
                 step.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
-            let answer = gateway.send(&client::request(&step.method, &step.path, &headers, &step.body));
+            let request = client::request(&step.method, &step.path, &headers, &step.body);
+            let answer = match step.part {
+                Part::Whole => gateway.send(&request),
+                Part::Begins => {
+                    under_way = Some(client::open(gateway.address, &request));
+                    upstream.wait_for_total(step.expect.effects);
+                    answers.push(Answer { status: 0, headers: Vec::new(), body: Vec::new() });
+                    continue;
+                }
+                Part::Ends => {
+                    upstream.release("go");
+                    client::read_answer(under_way.as_mut().unwrap()).unwrap()
+                }
+            };
             let place = format!("{:?}, step {}: {answer:?}\n{}", scenario.name, at + 1, answer.text());
             check(&step.expect, &answer, &answers, &place);
             assert_eq!(upstream.total(), step.expect.effects, "effects in {place}");

@@ -90,6 +90,26 @@ fn a_guarded_body_that_drips_has_an_end_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn clients_that_announce_bodies_and_send_nothing_take_no_memory_from_others() {
+    let (_home, upstream, gateway) = bench("", "timeout = \"600s\"");
+    let chunked = "transfer-encoding: chunked\r\n\r\n";
+    let long = "content-length: 8000000\r\n\r\n";
+    // Sixty-four of the longest bodies would be all the memory that there is.
+    let silent: Vec<TcpStream> = (0..140)
+        .map(|number| {
+            let announced = if number % 2 == 0 { chunked } else { long };
+            let head =
+                format!("POST /orders HTTP/1.1\r\nhost: shop\r\nidempotency-key: s{number}\r\n{announced}");
+            client::open(gateway.address, &head)
+        })
+        .collect();
+    gateway.wait_for_metric("oncely_http_requests_total{way=\"guarded\"}", |guarded| guarded == 140);
+    assert_eq!(gateway.order("k", "").status, 201);
+    assert_eq!(upstream.total(), 1);
+    drop(silent);
+}
+
+#[test]
 fn a_client_that_does_not_take_its_answer_does_not_keep_its_place() {
     let (_home, _upstream, gateway) = bench("idle_timeout = \"1s\"\nconnections = 1", "");
     let request = client::request("GET", "/", &[("x-act", "big 60000000")], "");

@@ -69,6 +69,25 @@ fn one_tenant_is_warned_about() {
 }
 
 #[test]
+fn a_route_that_can_never_be_reached_is_warned_about() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let route =
+        |pattern: &str| format!("[[route]]\nmatch = \"{pattern}\"\nupstream = \"{}\"\n", upstream.url());
+    let config =
+        format!("[server]\nadmin = \"off\"\n{}{}{}", route("/orders/**"), route("/**"), route("/refunds/**"));
+    let file = gateway::write_config(home.path(), &config);
+    let mut command = gateway::command(home.path(), &file);
+    command.stderr(Stdio::piped());
+    let mut gateway = Gateway::of(command);
+    let mut stderr = gateway.child.stderr.take().unwrap();
+    drop(gateway);
+    let mut said = String::new();
+    stderr.read_to_string(&mut said).unwrap();
+    assert!(said.contains("the route /refunds/** is never reached: /** before it"), "{said}");
+    assert_eq!(said.matches("never reached").count(), 1, "{said}");
+}
+
+#[test]
 fn a_stop_accepts_no_more_and_lets_running_requests_end() {
     let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let mut gateway = Gateway::start(home.path(), &upstream, "");

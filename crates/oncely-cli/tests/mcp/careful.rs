@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::web::{Web, call, front, open, send, server, start_server};
-use crate::world::{Home, code, modern_meta, script, text};
+use crate::web::{Web, call, front, open, send, server};
+use crate::world::{Home, code, modern_meta, text};
 
 fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}/mcp")
@@ -180,9 +180,8 @@ fn what_refused_a_call_before_the_server_saw_it_is_never_taken_for_its_result() 
     ] {
         let home = Home::new();
         home.write("oncely.toml", &format!("[tool.pay]\nmax_retries = 0\nannotate = \"{annotate}\"\n"));
-        let mut command = home.command("python3");
-        command.arg(script()).arg("--http").env("REFUSAL", refusal);
-        let server = start_server(command);
+        home.write("refuse", &json!({ "status": 401, "body": refusal }).to_string());
+        let server = server(&home, "json");
         let mut client = home.client_of(&["mcp", "--url", &url(server.port)], &[]);
         client.initialize();
         for call in ["it is refused", "its retries are spent"] {

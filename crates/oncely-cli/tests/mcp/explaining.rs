@@ -42,6 +42,14 @@ fn every_tool_is_explained_and_nothing_is_called_or_recorded() {
 }
 
 #[test]
+fn where_nobody_else_says_so_the_name_of_a_tool_does() {
+    let home = Home::new();
+    let views = home.oncely(&["mcp", "--explain", "--", "python3", script().to_str().unwrap()]);
+    let time = of(&views, "get_time");
+    assert_eq!((time["kind"].as_str(), time["because"].as_str()), (Some("read"), Some("name")));
+}
+
+#[test]
 fn a_server_at_an_address_is_explained_too() {
     for form in FORMS {
         let home = Home::new();

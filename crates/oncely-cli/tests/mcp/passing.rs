@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::web::{front, send, server};
 use crate::world::{Client, Home, modern_meta, script, text};
 
 /// Sends the same bytes to the server with and without oncely, and returns what each answered.
@@ -22,6 +23,30 @@ fn both_ways(messages: &[&str]) -> (Vec<String>, Vec<String>, Vec<String>, Vec<S
     let mut plain = direct.command("python3");
     plain.arg(script());
     (speak(through.client()), speak(Client::start(plain)), through.seen(), direct.seen())
+}
+
+#[test]
+fn towards_a_server_on_standard_streams_a_message_stays_one_line_for_every_reader() {
+    let home = Home::new();
+    let mut client = home.client();
+    // A line break between tokens, and two characters in a text that end a line for some readers.
+    client
+        .send_raw("{\"id\":1,\"method\":\r\"ping\",\"params\":{\"a\":\"x\u{2028}y\u{2029}é\"}}\n".as_bytes());
+    assert_eq!(client.receive()["id"], 1);
+    drop(client);
+    let flat = r#"{"id":1,"method": "ping","params":{"a":"x\u2028y\u2029é"}}"#;
+    assert_eq!(home.seen(), [flat]);
+}
+
+#[test]
+fn from_http_to_http_such_characters_pass_as_they_came() {
+    let home = Home::new();
+    let server = server(&home, "json");
+    let front = front(&home, &["--url", &format!("http://127.0.0.1:{}/mcp", server.port)]);
+    let body = "{\"id\":1,\"method\":\r\"ping\",\"params\":{\"_meta\":{\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\"},\"a\":\"x\u{2028}y\u{2029}é\"}}";
+    let reply = send(front.port, "POST", "/mcp", &[("Mcp-Method", "ping")], body);
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert!(home.read("seen").starts_with(body), "{}", home.read("seen"));
 }
 
 #[test]

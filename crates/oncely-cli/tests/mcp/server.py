@@ -107,6 +107,8 @@ def call(params, send, modern):
         return text(arguments.get("text", "it went wrong"), isError=True)
     if name == "rpc_error":
         effect("rpc_error")
+        if "until" in arguments:
+            wait_for(arguments["until"])
         raise Rpc(arguments.get("code", -32603), arguments.get("text", "internal"))
     if name == "die":
         effect("die")
@@ -115,7 +117,8 @@ def call(params, send, modern):
         os._exit(7)
     if name == "structured":
         effect("structured")
-        return {"content": [{"type": "text", "text": '{"paid": 1}'}], "structuredContent": {"paid": 1}}
+        more = " " * arguments.get("bytes", 0)
+        return {"content": [{"type": "text", "text": '{"paid": 1}' + more}], "structuredContent": {"paid": 1}}
     if name == "ask" and os.path.exists(os.path.join(FLAGS, "invalid")):
         return text("Input validation error: not now", isError=True)
     if name == "ask":

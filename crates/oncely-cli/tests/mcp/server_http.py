@@ -76,9 +76,13 @@ def main(answer, seen, halves):
             if os.path.exists(os.path.join(os.environ.get("FLAGS", ""), "html")):
                 return self.reply(200, b"<html>\nmaintenance\n</html>", "text/html")
             message = json.loads(body)
-            refusal = os.environ.get("REFUSAL")
-            if refusal and message.get("method") == "tools/call":
-                return self.reply(403, refusal.encode(), "application/json")
+            refusal = os.path.join(os.environ.get("FLAGS", ""), "refuse")
+            if os.path.exists(refusal) and message.get("method") == "tools/call":
+                refusal = json.load(open(refusal))
+                if refusal.get("after"):
+                    answer(message, lambda _: None)
+                kind = refusal.get("kind", "application/json")
+                return self.reply(refusal["status"], refusal["body"].encode(), kind, **refusal.get("headers", {}))
             modern = "io.modelcontextprotocol/protocolVersion" in ((message.get("params") or {}).get("_meta") or {})
             if modern and self.headers.get("Mcp-Method") != message["method"]:
                 error = {"jsonrpc": "2.0", "id": message.get("id"), "error": {"code": -32001, "message": "HeaderMismatch"}}

@@ -27,6 +27,57 @@ fn a_tool_that_the_server_does_not_list_is_guarded_whatever_its_name() {
     assert_eq!(asked, 1, "a server that fails to list its tools is not asked again with every call");
 }
 
+/// What may be meant as a wish for a dry run, and is not written as one.
+const NO_BOOLEANS: [&str; 7] = [r#""true""#, r#""yes""#, r#""false""#, "1", "0", "[]", "{}"];
+
+#[test]
+fn a_dry_run_that_is_no_boolean_never_acts_whether_the_tool_is_listed_or_not() {
+    for (listed, handshake) in [("listed", "done"), ("not listed", "done"), ("not yet listed", "begun")] {
+        let home = Home::new();
+        if listed == "not listed" {
+            home.raise("nolist");
+        }
+        let mut client = home.client();
+        if handshake == "done" {
+            client.initialize();
+        } else {
+            // Until the client says that it is ready, the server is not asked for its tools.
+            client.request("initialize", json!({ "protocolVersion": "2025-06-18", "capabilities": {} }));
+        }
+        for raw in NO_BOOLEANS {
+            let dry_run: serde_json::Value = serde_json::from_str(raw).unwrap();
+            let told = client.call("pay", json!({ "amount": 1, "dry_run": dry_run }));
+            assert_eq!(
+                (told["isError"].as_bool(), code(&told)),
+                (Some(true), "BAD_ARGUMENTS"),
+                "{listed}: {raw}"
+            );
+            assert!(text(&told, 0).contains("nothing ran"), "{listed}: {told}");
+        }
+        let forecast = client.call("pay", json!({ "amount": 1, "dry_run": true }));
+        assert!(text(&forecast, 0).contains("would run pay"), "{listed}: {forecast}");
+        let asked = home.seen().iter().any(|line| line.contains("tools/list"));
+        assert_eq!(asked, listed != "not yet listed");
+        // What means no dry run runs.
+        for (amount, none) in [(2, json!(false)), (3, json!(null))] {
+            let paid = client.call("pay", json!({ "amount": amount, "dry_run": none }));
+            assert!(text(&paid, 0).starts_with(&format!("paid {amount}")), "{listed}: {paid}");
+        }
+        drop(client);
+        assert_eq!(home.effects(), ["pay 2", "pay 3"], "{listed}");
+    }
+}
+
+#[test]
+fn a_dry_run_argument_of_the_tools_own_may_be_anything() {
+    let home = Home::new();
+    let mut client = home.ready();
+    let done = client.call("keyed", json!({ "dry_run": "true" }));
+    assert_eq!(text(&done, 0), r#"done {"dry_run": "true"}"#);
+    drop(client);
+    assert_eq!(home.effects(), [r#"keyed {"dry_run": "true"}"#]);
+}
+
 #[test]
 fn the_policy_can_say_that_a_tool_reads_which_the_server_does_not_list() {
     let home = Home::new();

@@ -143,6 +143,23 @@ fn differences(
 }
 
 #[test]
+fn the_documentation_names_every_check_that_may_end_differently() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reliability.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let listed = ANSWERED_ON_ONE_STREAM.iter().chain(&SUCCEEDED_BEFORE).chain(&REPLAYED_FOR_A_QUESTION);
+    for check in listed {
+        let (scenario, check) = check.rsplit_once(' ').unwrap().0.split_once(' ').unwrap();
+        let scenario = scenario.strip_prefix("server-").unwrap();
+        let row = format!("| `{scenario}` | `{check}` |");
+        assert!(page.contains(&row), "docs/reliability.md lacks {row}");
+    }
+    let rows = page.lines().filter(|line| line.starts_with("| `") && line.matches('`').count() == 4);
+    let known = ["`server-sse-polling`", "`input-required-result-"];
+    let rows = rows.filter(|line| known.iter().any(|scenario| line.contains(scenario))).count();
+    assert_eq!(rows, 9, "the page names no others");
+}
+
+#[test]
 fn every_check_of_the_conformance_suite_ends_alike_for_reads_in_version_2025_11_25() {
     compare(Sdk::Python, "2025-11-25", "reads", 84, &[]);
 }

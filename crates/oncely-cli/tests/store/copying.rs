@@ -33,6 +33,21 @@ async fn a_ledger_with_every_state_arrives_whole_and_goes_on() {
     assert_eq!((world.pay(&world.from, "paid"), world.effects("paid")), (0, 1), "a replay does not go on");
 }
 
+#[tokio::test]
+async fn how_far_a_copy_is_is_said_stage_by_stage_and_not_among_its_answer() {
+    let world = World::new();
+    for key in ["one", "two", "three"] {
+        assert_eq!(world.pay(&world.from, key), 0);
+    }
+    let output = world.run(&world.copy_args(&[]));
+    let said = text(&output.stderr);
+    for line in ["oncely: records: 3 of 3", "oncely: events: 6 of 6", "oncely: comparing: 3 of 3"] {
+        assert!(said.lines().any(|one| one == line), "{line} in {said}");
+    }
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["records"], 3);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ledger_moves_to_postgres_and_back_and_is_the_same() {
     let url = oncely_testkit::servers::Postgres::shared().unwrap().fresh_database().unwrap();

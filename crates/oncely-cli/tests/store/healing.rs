@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::world::World;
 
-struct Gateway {
+pub(crate) struct Gateway {
     child: Child,
     admin: SocketAddr,
 }
@@ -23,7 +23,7 @@ impl Drop for Gateway {
 }
 
 impl Gateway {
-    fn start(world: &World, store: &str) -> Self {
+    pub(crate) fn start(world: &World, store: &str) -> Self {
         let places = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
         // Nothing is asked of the upstream here.
         let upstream = ["--upstream", "http://127.0.0.1:9", "--one-tenant"];
@@ -38,7 +38,7 @@ impl Gateway {
     }
 
     /// Status and body.
-    fn get(&self, path: &str) -> (u16, String) {
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.admin).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.admin).unwrap();
         let mut text = String::new();

@@ -15,4 +15,5 @@ mod healing;
 mod killing;
 mod migrating;
 mod serving;
+mod unreadable;
 mod world;

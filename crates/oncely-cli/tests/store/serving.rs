@@ -5,9 +5,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use oncely_testkit::servers::{Postgres, Redis, free_port};
+use oncely_testkit::servers::{Postgres, Redis, Tap, free_port};
 
 /// Counts requests by their key, and holds those back whose key begins with `slow` until it is told.
 #[derive(Default)]
@@ -188,6 +188,54 @@ fn are_one_service(store: &str) {
     *upstream.released.lock().unwrap() = true;
     upstream.release.notify_all();
     assert_eq!(upstream.effects("slow"), 1, "it ran a second time");
+}
+
+/// The network between a gateway and its ledger is parted: connections stand, and nothing arrives. Then it heals.
+fn outlives_a_partition(store: &str, tap: &Tap) {
+    let (upstream, url) = Upstream::start();
+    let gateway = Gateway::start(store, &url);
+    let post = |key: &str| gateway.post(key).expect("an answer");
+    assert_eq!(post("before").1, "done before");
+    std::thread::scope(|scope| {
+        // Claimed before, ended during it.
+        let under_way = scope.spawn(|| post("slow"));
+        upstream.wait_for("slow");
+        tap.black_hole();
+        *upstream.released.lock().unwrap() = true;
+        upstream.release.notify_all();
+        let (status, body) = post("during");
+        assert!(status.contains("503"), "{status}: {body}");
+        assert_eq!(upstream.effects("during"), 0, "it ran without a record");
+        assert_eq!(under_way.join().unwrap().1, "done slow");
+    });
+    tap.pass();
+    for key in ["during", "slow", "before"] {
+        let patience = Instant::now() + Duration::from_secs(180);
+        loop {
+            let (status, body) = post(key);
+            assert!(upstream.effects(key) <= 1, "{key} ran twice");
+            if status.contains("201") {
+                assert_eq!(body, format!("done {key}"));
+                break;
+            }
+            assert!(Instant::now() < patience, "{key} never came through: {status}: {body}");
+        }
+        assert_eq!(upstream.effects(key), 1, "{key}");
+    }
+}
+
+#[test]
+fn a_gateway_that_is_parted_from_its_postgres_runs_nothing_and_goes_on_afterwards() {
+    let server = Postgres::start().unwrap();
+    let tap = Tap::to_port(server.port()).unwrap();
+    outlives_a_partition(&server.url_through(tap.port(), "postgres"), &tap);
+}
+
+#[test]
+fn a_gateway_that_is_parted_from_its_redis_runs_nothing_and_goes_on_afterwards() {
+    let server = Redis::start().unwrap();
+    let tap = Tap::to_port(server.port()).unwrap();
+    outlives_a_partition(&server.url_through(tap.port()), &tap);
 }
 
 #[test]

@@ -9,6 +9,7 @@
 
 mod earlier;
 mod lease;
+mod questions;
 mod terms;
 
 pub use terms::{
@@ -16,11 +17,14 @@ pub use terms::{
     Write,
 };
 
+use questions::{
+    budget_left, intent_has_ended, is_forgotten_by_age, may_retry, owner_is_lost, retry_is_harmless,
+};
+
 use crate::audit::{Event, EventKind};
-use crate::name::KeyOrigin;
 use crate::outcome::{Doubt, DoubtCause, Outcome};
 use crate::owner::{AttemptToken, Liveness, Owner};
-use crate::policy::{Policy, WhenUnknown};
+use crate::policy::WhenUnknown;
 use crate::record::{Body, Draft, Millis, Record, Settled, Stamp, State};
 
 /// Decides. See the module's documentation.
@@ -273,53 +277,11 @@ fn expire(record: Option<&Record>, now: Millis) -> Transition {
     }
 }
 
-/// Whether starting the tool again is harmless. A downstream remembers a key for so long by its own clock, so ours has
-/// to be sure of the time since the key was first used.
-fn retry_is_harmless(record: &Record, call: &Begin<'_>, now: Millis) -> bool {
-    let elapsed_ms = if record.sent_at < call.steady_since { u64::MAX } else { now.since(record.sent_at) };
-    call.policy.retry_is_harmless(elapsed_ms)
-}
-
-/// Whether the name means a new intent by now: everything is forgotten, or a guessed intent has run its time.
-fn intent_has_ended(record: &Record, policy: &Policy, now: Millis) -> bool {
-    let name = &record.body.name;
-    let guessed = name.key.origin() == KeyOrigin::Derived && !name.scope.is_named();
-    is_forgotten_by_age(record, now)
-        || (guessed
-            && record.body.state.has_ended()
-            && now.since(record.changed_at) >= policy.repeat_after_ms)
-}
-
-fn is_forgotten_by_age(record: &Record, now: Millis) -> bool {
-    let kept = record.body.retention.remember_for_ms.max(record.body.retention.replay_for_ms);
-    record.body.state.has_ended() && now.since(record.changed_at) >= kept
-}
-
-fn owner_is_lost(record: &Record, liveness: Liveness, now: Millis) -> bool {
-    match (liveness, &record.body.state) {
-        (Liveness::Alive, _) => false,
-        (Liveness::Lost, _) => true,
-        (Liveness::ByLease, State::Running { lease_ms, .. }) => now.since(record.changed_at) >= *lease_ms,
-        (Liveness::ByLease, _) => false,
-    }
-}
-
 fn owner_of(record: &Record) -> Owner {
     match &record.body.state {
         State::Running { owner, .. } | State::InDoubt { owner, .. } => owner.clone(),
         State::Succeeded { .. } | State::Rejected { .. } => Owner::default(),
     }
-}
-
-/// Whether what was rejected may run again. A person who found that nothing happened grants one more attempt, as a probe
-/// does; a tool that grants no retry at all is never run a second time.
-fn may_retry(record: &Record, settled: &Settled, policy: &Policy) -> bool {
-    let granted = matches!(settled, Settled::Person(_)) || record.body.rejections <= policy.max_retries;
-    granted && policy.max_retries > 0
-}
-
-fn budget_left(record: &Record, policy: &Policy) -> bool {
-    record.body.tries <= policy.max_retries
 }
 
 /// The same record with another state, changed at the moment of the write.

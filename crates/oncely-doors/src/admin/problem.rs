@@ -130,6 +130,7 @@ impl From<ResolveError> for Problem {
             ResolveError::NotInDoubt => conflict("not_in_doubt"),
             ResolveError::Running => conflict("running"),
             ResolveError::Moved => conflict("moved"),
+            ResolveError::Kept(_) => conflict("unreadable"),
             ResolveError::Store(store) => store.clone().into(),
         }
     }

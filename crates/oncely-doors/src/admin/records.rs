@@ -5,7 +5,8 @@ use http::{Response, StatusCode};
 use oncely_core::limits::{PAGE_MAX, RESULT_BYTES_MAX};
 use oncely_core::machine::Verdict;
 use oncely_core::{
-    Effect, Failure, Filter, LogQuery, Millis, Namespace, Payload, Record, StateName, Stored, Version,
+    Effect, Failure, Filter, LogQuery, Millis, Namespace, Payload, Record, StateName, Stored, Unreadable,
+    Version,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -52,9 +53,13 @@ pub(super) async fn list(mut ask: Ask) -> Result<Response<Body>, Problem> {
         changed_since: newer_than.map(ago),
         changed_before: older_than.map(ago),
     };
-    let (found, next) = page(&ask.state, filter, state, cursor, limit).await?;
+    let Listed { found, unreadable, next } = page(&ask.state, filter, state, cursor, limit).await?;
     let records: Vec<_> = found.iter().map(|stored| view::record(store, stored)).collect();
-    json_of(StatusCode::OK, &json!({ "records": records, "next": next.map(Cursor::text) }))
+    let mut answer = json!({ "records": records, "next": next.map(Cursor::text) });
+    if !unreadable.is_empty() {
+        answer["unreadable"] = unreadable.iter().map(view::unreadable).collect();
+    }
+    json_of(StatusCode::OK, &answer)
 }
 
 /// Where a listing goes on: in which of the states that the ledger may have written, and from which place.
@@ -80,6 +85,13 @@ impl Cursor {
     }
 }
 
+/// A page, and where the next one starts.
+struct Listed {
+    found: Vec<Stored>,
+    unreadable: Vec<Unreadable>,
+    next: Option<Cursor>,
+}
+
 /// One page. A running attempt whose owner is gone is in doubt, whether or not somebody has written that yet, so both
 /// are looked at for *in doubt*.
 async fn page(
@@ -88,7 +100,7 @@ async fn page(
     asked: Option<StateName>,
     mut cursor: Cursor,
     limit: usize,
-) -> Result<(Vec<Stored>, Option<Cursor>), Problem> {
+) -> Result<Listed, Problem> {
     let store = &**state.oncely.store();
     let passes: &[Option<StateName>] = match asked {
         Some(StateName::InDoubt) => &[Some(StateName::InDoubt), Some(StateName::Running)],
@@ -97,13 +109,14 @@ async fn page(
         Some(StateName::Rejected) => &[Some(StateName::Rejected)],
         None => &[None],
     };
-    let mut found = Vec::new();
+    let (mut found, mut unreadable) = (Vec::new(), Vec::new());
     let mut looked_at = 0;
     while let Some(recorded) = passes.get(cursor.pass) {
         let filter = Filter { state: *recorded, ..filter.clone() };
         // No more than are still wanted, so that the place of the last one is where the next page starts.
         let scanned = store.scan(filter, cursor.from, limit - found.len()).await?;
-        looked_at += scanned.items.len();
+        looked_at += scanned.items.len() + scanned.unreadable.len();
+        unreadable.extend(scanned.unreadable);
         let fits = |stored: &Stored| asked.is_none_or(|asked| asked == state_now(store, stored));
         found.extend(scanned.items.into_iter().filter(fits));
         cursor = match scanned.next {
@@ -114,10 +127,10 @@ async fn page(
             break;
         }
         if found.len() >= limit || looked_at >= LOOKED_AT_MAX {
-            return Ok((found, Some(cursor)));
+            return Ok(Listed { found, unreadable, next: Some(cursor) });
         }
     }
-    Ok((found, None))
+    Ok(Listed { found, unreadable, next: None })
 }
 
 /// `GET /v1/records/{id}`

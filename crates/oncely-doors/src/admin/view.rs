@@ -1,7 +1,7 @@
 //! Records and events as the admin API shows them. Times are ages: the ledger's clock does not follow the wall clock.
 
 use oncely_core::name::hex;
-use oncely_core::{LoggedEvent, Record, State, Store, Stored};
+use oncely_core::{LoggedEvent, Record, State, Store, Stored, Unreadable};
 use serde_json::{Value, json};
 
 use crate::view::{RecordView, content};
@@ -30,6 +30,11 @@ pub(super) fn record(store: &dyn Store, stored: &Stored) -> Value {
         "host": owner.host, "pid": owner.process.pid, "by_lease": owner.is_remote(), "alive": alive, "lease_ms": lease_ms,
     });
     view
+}
+
+/// A record that cannot be read.
+pub(super) fn unreadable(found: &Unreadable) -> Value {
+    json!({ "id": found.intent.to_string(), "state": found.state.as_str(), "why": found.why })
 }
 
 /// What a record keeps beside its state: the result, the detail of a rejection, the evidence of a doubt.

@@ -22,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::alert::FEW;
 use super::counters::Counters;
+use super::upload::Upload;
 
 /// What is going on on one connection.
 #[derive(Debug, Default)]
@@ -80,12 +81,22 @@ impl Drop for Open {
 /// A body that keeps its connection from resting.
 pub struct Underway<B> {
     body: B,
+    /// Where it is noted how far it has got, if anybody asks.
+    upload: Option<Arc<Upload>>,
     _open: Open,
 }
 
 impl<B> Underway<B> {
     pub(super) fn new(body: B, activity: &Arc<Activity>) -> Self {
-        Self { body, _open: activity.open() }
+        Self { body, upload: None, _open: activity.open() }
+    }
+}
+
+impl<B: http_body::Body> Underway<B> {
+    /// Notes from now on how far it gets; nothing if there is nothing more of it.
+    pub(super) fn noted(&mut self) -> Option<Arc<Upload>> {
+        self.upload = (!self.body.is_end_stream()).then(|| Arc::new(Upload::begin()));
+        self.upload.clone()
     }
 }
 
@@ -97,7 +108,11 @@ impl<B: http_body::Body + Unpin> http_body::Body for Underway<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Some(upload) = &self.upload {
+            upload.note(&polled, |frame| !matches!(frame, Some(Ok(_))) || self.body.is_end_stream());
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

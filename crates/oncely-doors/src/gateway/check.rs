@@ -207,7 +207,7 @@ async fn ask(
     let way = Way { strip_prefix: String::new(), ..way.clone() };
     forward::prepare(&mut parts, upstream.address(), &way, peer.as_deref(), Wish::Plain);
     let request = Request::from_parts(parts, Body::whole(Bytes::new()));
-    let response = upstream.send(request, Reuse::Allowed).await;
+    let response = upstream.send(request, Reuse::Allowed, None).await;
     let (parts, body) = response.map_err(|_| "the service could not be asked".to_owned())?.into_parts();
     let whole = Limited::new(body, RESULT_BYTES_MAX).collect().await;
     let whole = whole.map_err(|e| format!("the service's answer to the check could not be read: {e}"))?;

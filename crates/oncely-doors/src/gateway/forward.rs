@@ -1,8 +1,8 @@
 //! What changes on the way through: hop-by-hop headers are dropped, `Host` and `X-Forwarded-*` are set, paths are moved.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
+    UPGRADE,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -15,7 +15,6 @@ use super::upgrade::Tunnel;
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 
 /// Who is at the other end of a connection. Shared by its requests.
 #[derive(Debug)]
@@ -137,10 +136,15 @@ fn moved(uri: &Uri, address: &Address, way: &Way) -> Option<Uri> {
     Some(Uri::from(path_and_query))
 }
 
-/// Whether a header says who has asked.
+/// Whether a header says who has asked, and how. Services believe it, user names in it too, so that the whole family counts;
+/// and many read an underscore as a hyphen.
 fn says_who_asks(name: &HeaderName) -> bool {
-    let name = name.as_str();
-    name == "forwarded" || name.starts_with("x-forwarded-")
+    let name = name.as_str().as_bytes();
+    let begins = |with: &[u8]| {
+        let same = |(is, with): (&u8, &u8)| is == with || (*is == b'_' && *with == b'-');
+        name.len() >= with.len() && name.iter().zip(with).all(same)
+    };
+    name == b"forwarded" || begins(b"x-forwarded-") || (begins(b"x-real-ip") && name.len() == 9)
 }
 
 fn set_forwarded(
@@ -156,11 +160,12 @@ fn set_forwarded(
             // Every line counts: what something in front has added may be a line of its own.
             chain.extend(headers.get_all(X_FORWARDED_FOR).iter().cloned());
         } else {
-            for name in [FORWARDED, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_FORWARDED_PORT] {
+            let claimed: Vec<HeaderName> =
+                headers.keys().filter(|name| says_who_asks(name)).cloned().collect();
+            for name in claimed {
                 headers.remove(name);
             }
         }
-        headers.remove(X_FORWARDED_FOR);
     }
     let Some(peer) = peer.filter(|_| forwarded != Forwarded::Nothing) else { return };
     headers.insert(X_FORWARDED_FOR, joined(&chain, &peer.ip));
@@ -293,7 +298,15 @@ mod tests {
 
     #[test]
     fn what_a_client_claims_about_itself_is_not_believed_unless_the_route_says_so() {
-        let claimed = [("host", "shop"), ("x-forwarded-for", "6.6.6.6"), ("x-forwarded-proto", "https")];
+        let claimed = [
+            ("host", "shop"),
+            ("x-forwarded-for", "6.6.6.6"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-user", "root"),
+            ("x-forwarded-prefix", "/admin"),
+            ("x-real-ip", "6.6.6.6"),
+            ("x_forwarded_email", "root"),
+        ];
         let (_, headers) = prepared(&Way::default(), &claimed, "/", "http://up:9");
         let own =
             ["host: up:9", "x-forwarded-for: 10.0.0.9", "x-forwarded-host: shop", "x-forwarded-proto: http"];
@@ -304,7 +317,11 @@ mod tests {
             "host: shop",
             "x-forwarded-for: 6.6.6.6, 10.0.0.9",
             "x-forwarded-host: shop",
+            "x-forwarded-prefix: /admin",
             "x-forwarded-proto: https",
+            "x-forwarded-user: root",
+            "x-real-ip: 6.6.6.6",
+            "x_forwarded_email: root",
         ];
         assert_eq!(headers, chain);
     }

@@ -13,6 +13,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use oncely::AttemptInfo;
 use oncely::tower::{Body, Class, Code, Dialect, IDEMPOTENCY_KEY, Judge, Problem, Reader, Said};
+use oncely_core::KeyOrigin;
 use oncely_core::select::Selector;
 use tower_service::Service;
 
@@ -46,6 +47,8 @@ pub(super) struct Destination {
     pub(super) key: KeyPassed,
     pub(super) dialect: Dialect,
     pub(super) counters: Arc<Counters>,
+    /// How often a rejected request may be tried again.
+    pub(super) max_retries: u32,
 }
 
 impl Service<Request<Outgoing>> for ToUpstream {
@@ -71,12 +74,12 @@ impl Destination {
         let body = match self.with_key(&mut parts, body, attempt.as_ref()) {
             Ok(body) => body,
             Err(why) => {
-                let problem = Problem::new(Code::BodyUnusable, why.clone());
+                let problem = self.never_sent(Code::BodyUnusable, &why, attempt.as_ref());
                 return said(problem, reader, Class::NotStarted, why);
             }
         };
         forward::prepare(&mut parts, self.upstream.address(), &self.way, peer, Wish::Plain);
-        match self.upstream.send(Request::from_parts(parts, body), Reuse::Allowed).await {
+        match self.upstream.send(Request::from_parts(parts, body), Reuse::Allowed, None).await {
             Ok(response) if response.status().is_informational() => {
                 let why = "it changed the protocol without being asked".to_owned();
                 self.failed(SendFailure::MaybeSent(why), reader, attempt.as_ref())
@@ -118,6 +121,19 @@ impl Destination {
         }
     }
 
+    /// The problem of a request of which nothing was sent: whether it may be sent again depends on the route.
+    fn never_sent(&self, code: Code, detail: &str, attempt: Option<&AttemptInfo>) -> Problem {
+        let problem = match (self.max_retries, code.is_retryable()) {
+            (0, _) => {
+                Problem::new(code, format!("{detail}. This route tries nothing twice: use another key"))
+                    .for_good()
+            }
+            (_, true) => Problem::new(code, format!("{detail}. Try again with the same key")),
+            (_, false) => Problem::new(code, detail),
+        };
+        about(problem, attempt)
+    }
+
     fn failed(
         &self,
         failure: SendFailure,
@@ -127,14 +143,14 @@ impl Destination {
         let (status, known) = match failure {
             SendFailure::NotSent(why) => {
                 self.counters.add(Count::Unreachable);
-                let detail = "the service could not be reached and nothing was sent; nothing happened. Try again \
-                              with the same key";
-                let problem = Problem::new(Code::UpstreamUnreachable, detail);
+                let detail = "the service could not be reached and nothing was sent; nothing happened";
+                let problem = self.never_sent(Code::UpstreamUnreachable, detail, attempt);
                 return said(problem, reader, Class::NotStarted, format!("nothing was sent: {why}"));
             }
             SendFailure::MaybeSent(why) => {
                 (StatusCode::BAD_GATEWAY, format!("the request was sent, and no answer came: {why}"))
             }
+            SendFailure::CutShort(pause) => (StatusCode::GATEWAY_TIMEOUT, pause.why().to_owned()),
             SendFailure::TimedOut(waited) => {
                 let waited = waited.as_millis();
                 (
@@ -147,12 +163,16 @@ impl Destination {
         let detail = "the request was sent and no answer came: it may have happened. A retry with the same key will \
                       say what is known, and run it again only where that is harmless";
         let problem = Problem::new(Code::OutcomeUnknown, detail).with_status(status);
-        let problem = match attempt {
-            Some(attempt) => problem.about(attempt.intent()),
-            None => problem,
-        };
-        said(problem, reader, Class::Unknown, known)
+        said(about(problem, attempt), reader, Class::Unknown, known)
     }
+}
+
+/// A problem with the record that it is about, and the key that the caller gave.
+fn about(problem: Problem, attempt: Option<&AttemptInfo>) -> Problem {
+    let Some(attempt) = attempt else { return problem };
+    let key = &attempt.name().key;
+    let given = (key.origin() == KeyOrigin::Explicit).then(|| key.as_str());
+    problem.about(attempt.intent()).with_key(given)
 }
 
 /// A problem that says itself what it proves.

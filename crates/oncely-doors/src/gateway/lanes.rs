@@ -13,6 +13,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
 
 use super::config::THREADS_MAX;
+use super::courtesy::Courtesy;
 use super::handle::Gateway;
 
 /// The threads that serve, each with a gateway of its own. What runs on them ends when this is dropped.
@@ -34,17 +35,28 @@ impl Lanes {
         std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS_MAX)
     }
 
-    /// Starts a thread for each of these gateways.
-    pub fn start(gateways: impl IntoIterator<Item = Gateway>) -> std::io::Result<Self> {
+    /// Starts a thread for each of these gateways, and `beside` on each of them.
+    pub fn start<F>(
+        gateways: impl IntoIterator<Item = Gateway>,
+        beside: impl Fn() -> F,
+    ) -> std::io::Result<Self>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let (going, ended) = watch::channel(());
         let mut lanes = Vec::new();
         for gateway in gateways {
-            let runtime = Builder::new_current_thread().enable_all().build()?;
-            let (alert, mut ended) = (gateway.alert().clone(), ended.clone());
+            let courtesy = Courtesy::new(gateway.counters().clone());
+            let runtime = Builder::new_current_thread()
+                .enable_all()
+                .on_thread_park(move || courtesy.offer())
+                .build()?;
+            let (alert, beside, mut ended) = (gateway.alert().clone(), beside(), ended.clone());
             lanes.push(Lane { runtime: runtime.handle().clone(), gateway: Arc::new(gateway) });
             std::thread::Builder::new().name("oncely-lane".to_owned()).spawn(move || {
                 runtime.block_on(async move {
                     tokio::spawn(alert.look());
+                    tokio::spawn(beside);
                     // An error is what it waits for: nobody wants it to go on.
                     while ended.changed().await.is_ok() {}
                 });

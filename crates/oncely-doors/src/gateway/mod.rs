@@ -4,9 +4,10 @@
 //! - [`config`]: `[server]` and `[[route]]` of `oncely.toml`. [`pattern`]: which paths a route matches.
 //! - [`Gateway`]: from a request to an answer; `route`: by which way. `guarded`: the upstream as the layer sees it.
 //! - [`upstream`]: connections, exact about whether anything was sent; `wire`: one of them. [`forward`]: what changes on the way.
-//! - [`serve`]: listens, speaks TLS, drains. `lanes`: the threads that requests stay on; `alert`: when they do not sleep.
-//!   `connection`, `activity`: one client, put to rest while it is silent.
-//! - `counters`, `reach`: for metrics and operators. `traced`: requests as spans. `upgrade`: WebSockets. [`check`]: asks a service about an attempt in doubt.
+//! - [`serve`]: listens, speaks TLS, drains. `lanes`: the threads that requests stay on; `alert`: when they do not sleep;
+//!   `courtesy`: when others run first. `connection`, `activity`: one client, put to rest while it is silent.
+//! - `counters`, `reach`: for metrics and operators. `traced`: requests as spans. `upgrade`: WebSockets. `upload`: long
+//!   bodies. [`check`]: asks a service about an attempt in doubt.
 
 mod activity;
 pub mod address;
@@ -15,6 +16,7 @@ pub mod check;
 pub mod config;
 mod connection;
 mod counters;
+mod courtesy;
 pub mod forward;
 mod guarded;
 mod handle;
@@ -26,6 +28,7 @@ pub mod serve;
 mod tls;
 mod traced;
 mod upgrade;
+mod upload;
 pub mod upstream;
 mod wire;
 
@@ -36,3 +39,4 @@ pub use self::handle::{Answer, Gateway};
 pub use self::lanes::Lanes;
 pub use self::reach::Unreached;
 pub use self::tls::{TlsError, acceptor, connector};
+pub use self::upload::{Pause, Upload};

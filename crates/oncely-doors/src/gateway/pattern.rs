@@ -68,6 +68,26 @@ impl PathPattern {
         literal.iter().map(|segment| format!("/{segment}")).collect()
     }
 
+    /// Whether every path that fits the other one fits this one, too. Tried with samples of the other: with nothing, one thing
+    /// and more things than this one names in the place of its wildcards.
+    pub fn covers(&self, other: &Self) -> bool {
+        let most = self.text.split('/').count() + 1;
+        [0, 1, most].into_iter().all(|count| self.matches(&other.sample(count)))
+    }
+
+    /// A path that fits, with so many segments for every `**`, and a character that no pattern holds for every `*`.
+    fn sample(&self, count: usize) -> String {
+        const ANY: &str = "\u{1}";
+        let segments = self.text.split('/').filter(|segment| !segment.is_empty());
+        let path: String = segments
+            .map(|segment| match segment {
+                "**" => format!("/{ANY}").repeat(count),
+                _ => format!("/{}", segment.replace('*', ANY)),
+            })
+            .collect();
+        if path.is_empty() { "/".to_owned() } else { path }
+    }
+
     /// Whether a path, as [`read_path`] gave it, fits.
     pub fn matches(&self, path: &str) -> bool {
         match &self.shape {
@@ -233,6 +253,32 @@ mod tests {
         for (pattern, prefix) in [("/stripe/**", "/stripe"), ("/a/b*/c", "/a"), ("/**", ""), ("/a/b", "/a/b")]
         {
             assert_eq!(PathPattern::parse(pattern).unwrap().literal_prefix(), prefix);
+        }
+    }
+
+    #[test]
+    fn a_pattern_covers_another_where_no_path_is_left_to_it() {
+        for (first, second, covered) in [
+            ("/**", "/orders/**", true),
+            ("/**", "/", true),
+            ("/orders/**", "/orders/**", true),
+            ("/orders/**", "/orders", true),
+            ("/orders/**", "/orders/*/items", true),
+            ("/orders/**", "/orders/v*/**", true),
+            ("/orders/*", "/orders/42", true),
+            ("/*/items", "/orders/items/", true),
+            ("/**/items", "/orders/*/items", true),
+            ("/orders/**", "/**", false),
+            ("/orders/*", "/orders/**", false),
+            ("/orders/*", "/orders", false),
+            ("/orders", "/orders/**", false),
+            ("/orders/**", "/ordersheet", false),
+            ("/orders/v*", "/orders/*", false),
+            ("/*/*/**", "/**", false),
+            ("/a/*/c", "/a/**/c", false),
+        ] {
+            let pattern = |text: &str| PathPattern::parse(text).unwrap();
+            assert_eq!(pattern(first).covers(&pattern(second)), covered, "{first} before {second}");
         }
     }
 }

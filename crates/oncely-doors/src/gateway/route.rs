@@ -87,7 +87,14 @@ impl Route {
         let way = Arc::new(config.way.clone());
         let to = |key: KeyPassed| {
             let (upstream, way, counters) = (upstream.clone(), way.clone(), counters.clone());
-            let to = Destination { upstream, way, key, dialect: config.dialect, counters };
+            let to = Destination {
+                upstream,
+                way,
+                key,
+                dialect: config.dialect,
+                counters,
+                max_retries: config.policy.max_retries,
+            };
             ToUpstream { to: Arc::new(to), peer: None }
         };
         let mut fingerprint_headers = config.fingerprint_headers.clone();
@@ -185,11 +192,13 @@ impl Route {
         peer: &Peer,
         counters: &Counters,
     ) -> Answer {
-        let (mut parts, body) = request.into_parts();
+        let (mut parts, mut body) = request.into_parts();
+        let upload = body.noted();
         let reader = Reader::of(&parts.headers, self.dialect);
         let reuse = if wish == Wish::WebSocket { Reuse::ForUpgrade } else { Reuse::Allowed };
         forward::prepare(&mut parts, self.upstream.address(), &self.way, Some(peer), wish);
-        let failure = match self.upstream.send(Request::from_parts(parts, Body::passed(body)), reuse).await {
+        let request = Request::from_parts(parts, Body::passed(body));
+        let failure = match self.upstream.send(request, reuse, upload.as_deref()).await {
             Ok(response) if response.status().is_informational() => {
                 let granted = forward::wish_of(Version::HTTP_11, response.headers()) == Wish::WebSocket;
                 if wish == Wish::WebSocket && granted {
@@ -217,6 +226,11 @@ impl Route {
                 counters.add(Count::Failed);
                 Problem::new(Code::UpstreamFailed, "the request was sent, and no answer came in time")
                     .with_status(StatusCode::GATEWAY_TIMEOUT)
+            }
+            SendFailure::CutShort(pause) => {
+                counters.add(Count::Failed);
+                let detail = format!("{}: a part of it was sent, and its end was not", pause.why());
+                Problem::new(Code::UpstreamFailed, detail).with_status(StatusCode::GATEWAY_TIMEOUT)
             }
         };
         problem.into_response(reader).map(|bytes| Body::passed(AnswerBody::whole(bytes)))

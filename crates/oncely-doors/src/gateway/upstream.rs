@@ -26,6 +26,7 @@ use tokio_rustls::TlsConnector;
 use super::activity::{Activity, Underway, Watched};
 use super::address::{Address, Speech};
 use super::counters::Counters;
+use super::upload::{Pause, Upload, answer_in_time};
 pub use super::wire::AnswerBody;
 use super::wire::Wire;
 
@@ -74,6 +75,8 @@ pub enum SendFailure {
     MaybeSent(String),
     /// It may have arrived, and no answer came in time.
     TimedOut(Duration),
+    /// A part of it may have arrived, its end was not sent; who paused.
+    CutShort(Pause),
 }
 
 /// Connections to one service.
@@ -167,34 +170,35 @@ impl Upstream {
         self.timeouts.answer
     }
 
-    /// Sends a request, and waits for the head of the answer.
+    /// Sends a request, and waits for the head of the answer; `upload` tells how far a body has got that is not here as a
+    /// whole.
     pub async fn send(
         self: &Arc<Self>,
         mut request: Request<Outgoing>,
         reuse: Reuse,
+        upload: Option<&Upload>,
     ) -> Result<Response<AnswerBody>, SendFailure> {
         loop {
             let patience = self.timeouts.answer;
             let (mut error, reused) = match self.connection(reuse).await? {
                 Connection::One { mut wire, reused } => {
                     version::for_http1(&mut request);
-                    match tokio::time::timeout(patience, wire.send(request)).await {
-                        Ok(Ok(response)) => return Ok(self.watched(response, wire, reuse).await),
-                        Ok(Err(error)) => (error, reused),
-                        Err(_) => return Err(SendFailure::TimedOut(patience)),
+                    match answer_in_time(patience, upload, wire.send(request)).await? {
+                        Ok(response) => return Ok(self.watched(response, wire, reuse).await),
+                        Err(error) => (error, reused),
                     }
                 }
                 Connection::Shared { mut shared, reused } => {
                     version::for_http2(&mut request, &self.address);
-                    let sent = tokio::time::timeout(patience, shared.sender.try_send_request(request)).await;
-                    if let Ok(Ok(response)) = sent {
-                        return Ok(response.map(AnswerBody::alone));
+                    let sending = shared.sender.try_send_request(request);
+                    let sent = answer_in_time(patience, upload, sending).await;
+                    if !matches!(sent, Ok(Ok(_)) | Err(SendFailure::CutShort(Pause::Client))) {
+                        // Whatever is wrong with it, the next request begins anew.
+                        lock(&self.shared).take_if(|there| there.number == shared.number);
                     }
-                    // Whatever is wrong with it, the next request begins anew.
-                    lock(&self.shared).take_if(|there| there.number == shared.number);
-                    match sent {
-                        Ok(Err(error)) => (error, reused),
-                        _ => return Err(SendFailure::TimedOut(patience)),
+                    match sent? {
+                        Ok(response) => return Ok(response.map(AnswerBody::alone)),
+                        Err(error) => (error, reused),
                     }
                 }
             };

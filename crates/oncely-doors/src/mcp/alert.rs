@@ -1,85 +1,87 @@
 //! Staying awake for a moment where messages come thick and fast: to be woken takes longer than most of what we do for a
 //! message, above all on machines that put idle processors to rest.
 //!
-//! Before the one thread that does everything goes to sleep, it looks for a little while whether a message has come, or the
-//! ledger has answered, and lets others run meanwhile. It does so only while that has lately been worth it.
+//! After something has come, those who read messages look for a little while whether the next one is there, and let others
+//! run meanwhile, before they sleep. They do so only while that has lately been worth it, and whoever has found nothing
+//! for long leaves it to the other.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tokio::runtime::RuntimeMetrics;
-
-/// How long it looks before it sleeps.
+/// How long they look.
 const LOOK: Duration = Duration::from_micros(100);
 /// The same while somebody waits for the ledger, which takes as long as a disk does.
 const LOOK_FOR_LEDGER: Duration = Duration::from_micros(500);
-/// Woken within this time, it had better looked a little longer.
+/// What follows so soon is worth a look.
 const SOON: Duration = Duration::from_micros(300);
-/// How often in a row it looks in vain before it looks no more.
+/// How often in a row they look in vain before they look no more.
 const KEEN: u32 = 16;
 
-/// Whether, and for what, the thread stays awake.
+/// Whether, and for how long, those who read messages stay awake.
 #[derive(Default)]
-pub struct Alert {
+pub(super) struct Alert {
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    watched: Option<Watched>,
-    /// How often it may still look in vain.
+    /// When something last came.
+    last: Option<Instant>,
+    /// How often something has come.
+    count: u64,
+    /// How often they may still look in vain.
     keen: u32,
-    /// Since when it sleeps.
-    asleep: Option<Instant>,
     /// How many wait for the ledger.
     at_ledger: isize,
-}
-
-/// What is looked at.
-struct Watched {
-    /// Where messages come from.
-    sources: [OwnedFd; 2],
-    /// Where answers of the ledger queue up, which come from another thread.
-    runtime: RuntimeMetrics,
+    /// Those who sleep.
+    asleep: Vec<Waker>,
 }
 
 impl Alert {
-    /// Only the one thread ever asks for it.
+    /// Only one thread ever asks for it.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says where messages come from, until the result is dropped; of several, the last counts.
-    pub(super) fn watch(&self, sources: [OwnedFd; 2]) -> Watching<'_> {
-        let runtime = tokio::runtime::Handle::current().metrics();
-        self.state().watched = Some(Watched { sources, runtime });
-        Watching(self)
+    /// A message has come, or an answer of the ledger: more may follow at once, from either side. Says how often something
+    /// has.
+    pub(super) fn came(&self) -> u64 {
+        let (count, asleep) = self.came_at(Instant::now());
+        for reader in asleep {
+            reader.wake();
+        }
+        count
     }
 
-    /// To be called before the thread sleeps.
-    pub fn before_sleep(&self) {
+    /// Notes that something came, and says who should look.
+    fn came_at(&self, now: Instant) -> (u64, Vec<Waker>) {
         let mut state = self.state();
-        let State { watched: Some(watched), keen, at_ledger, .. } = &mut *state else { return };
-        if *keen > 0 {
-            let patience = if *at_ledger > 0 { LOOK_FOR_LEDGER } else { LOOK };
-            if watched.look(patience) {
-                *keen = KEEN;
-                return;
-            }
-            *keen -= 1;
-        }
-        state.asleep = Some(Instant::now());
+        state.count += 1;
+        let before = state.last.replace(now);
+        let is_soon = before.is_some_and(|before| now.duration_since(before) < SOON);
+        state.keen = if is_soon { KEEN } else { state.keen.saturating_sub(1) };
+        (state.count, if state.keen > 0 { std::mem::take(&mut state.asleep) } else { Vec::new() })
     }
 
-    /// To be called after it has slept.
-    pub fn after_sleep(&self) {
+    /// Whether to look on; otherwise whoever asks sleeps. What it last found was the `found`th that came.
+    pub(super) fn looks_on(&self, found: u64, reader: &Waker) -> bool {
+        self.looks_on_at(Instant::now(), found, reader)
+    }
+
+    fn looks_on_at(&self, now: Instant, found: u64, reader: &Waker) -> bool {
         let mut state = self.state();
-        let Some(since) = state.asleep.take() else { return };
-        if since.elapsed() < SOON {
-            state.keen = KEEN;
+        if state.count - found > u64::from(KEEN) {
+            return false;
         }
+        let patience = if state.at_ledger > 0 { LOOK_FOR_LEDGER } else { LOOK };
+        if state.keen > 0 && state.last.is_some_and(|last| now.duration_since(last) < patience) {
+            return true;
+        }
+        if !state.asleep.iter().any(|asleep| asleep.will_wake(reader)) {
+            state.asleep.push(reader.clone());
+        }
+        false
     }
 
     /// Somebody waits for the ledger for as long as this is kept.
@@ -89,17 +91,8 @@ impl Alert {
 
     /// One of those waits for the server instead.
     pub(super) fn at_server(&self) -> Counted<'_> {
+        self.came();
         Counted::new(self, -1)
-    }
-}
-
-/// Messages are looked for as long as this is kept. What they come from is let go of with it: a server that writes to
-/// nobody has to notice.
-pub(super) struct Watching<'a>(&'a Alert);
-
-impl Drop for Watching<'_> {
-    fn drop(&mut self) {
-        self.0.state().watched = None;
     }
 }
 
@@ -122,93 +115,56 @@ impl Drop for Counted<'_> {
     }
 }
 
-impl Watched {
-    /// Looks for a while whether anything has come.
-    fn look(&self, patience: Duration) -> bool {
-        let until = Instant::now() + patience;
-        loop {
-            let mut sources = self.sources.each_ref().map(|source| PollFd::new(source, PollFlags::IN));
-            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-            // A source that cannot be looked at is left to whoever reads from it.
-            let _ = poll(&mut sources, Some(&at_once));
-            if sources.iter().any(|source| source.revents().contains(PollFlags::IN))
-                || self.runtime.global_queue_depth() > 0
-            {
-                return true;
-            }
-            if Instant::now() >= until {
-                return false;
-            }
-            std::thread::yield_now();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::{ErrorKind, Write};
+    use std::task::Waker;
+    use std::time::{Duration, Instant};
 
-    use super::{Alert, KEEN};
+    use super::{Alert, KEEN, LOOK, LOOK_FOR_LEDGER, SOON};
 
-    fn keen(alert: &Alert) -> u32 {
-        alert.state().keen
-    }
-
-    fn set_keen(alert: &Alert, to: u32) {
-        alert.state().keen = to;
-    }
-
-    #[tokio::test]
-    async fn it_looks_only_for_as_long_as_that_was_lately_worth_it() {
-        let (one, mut to_one) = std::io::pipe().unwrap();
-        let (other, _to_other) = std::io::pipe().unwrap();
-        let alert = Alert::default();
-        let _watching = alert.watch([one.into(), other.into()]);
-        set_keen(&alert, 2);
-        for left in [1, 0, 0] {
-            alert.before_sleep();
-            assert_eq!(keen(&alert), left);
+    #[test]
+    fn they_look_only_for_as_long_as_that_was_lately_worth_it() {
+        let (alert, mut now) = (Alert::default(), Instant::now());
+        let looks_after = |count, now: Instant, time| alert.looks_on_at(now + time, count, Waker::noop());
+        let (count, _) = alert.came_at(now);
+        assert!(!looks_after(count, now, Duration::ZERO), "nothing followed soon yet");
+        now += SOON / 2;
+        let (count, woken) = alert.came_at(now);
+        assert_eq!(woken.len(), 1, "whoever sleeps is woken");
+        assert!(looks_after(count, now, LOOK / 2) && !looks_after(count, now, LOOK));
+        for vain in 1..=KEEN {
+            now += SOON;
+            let (count, _) = alert.came_at(now);
+            assert_eq!(looks_after(count, now, Duration::ZERO), vain < KEEN, "{vain}");
         }
-        to_one.write_all(b"x").unwrap();
-        alert.before_sleep();
-        assert_eq!(keen(&alert), 0, "it does not look any more");
-        set_keen(&alert, 1);
-        alert.before_sleep();
-        assert_eq!(keen(&alert), KEEN);
+    }
+
+    #[test]
+    fn whoever_has_found_nothing_for_long_sleeps_although_others_find_something() {
+        let (alert, now) = (Alert::default(), Instant::now());
+        let looks = |found| alert.looks_on_at(now, found, Waker::noop());
+        alert.came_at(now);
+        let (found, _) = alert.came_at(now);
+        for _ in 0..KEEN {
+            assert!(looks(found));
+            alert.came_at(now);
+        }
+        let (other, woken) = alert.came_at(now);
+        assert!(!looks(found) && looks(other) && woken.is_empty());
+    }
+
+    #[test]
+    fn they_look_longer_while_somebody_waits_for_the_ledger() {
+        let (alert, now) = (Alert::default(), Instant::now());
+        alert.came_at(now);
+        let (count, _) = alert.came_at(now);
+        let looks_after = |time| alert.looks_on_at(now + time, count, Waker::noop());
+        assert!(!looks_after(LOOK));
         let at_ledger = alert.at_ledger();
+        assert!(looks_after(LOOK) && !looks_after(LOOK_FOR_LEDGER));
         let at_server = alert.at_server();
-        drop((at_ledger, at_server));
         assert_eq!(alert.state().at_ledger, 0);
-    }
-
-    #[tokio::test]
-    async fn an_answer_from_another_thread_is_seen() {
-        let (one, _to_one) = std::io::pipe().unwrap();
-        let (other, _to_other) = std::io::pipe().unwrap();
-        let alert = Alert::default();
-        let _watching = alert.watch([one.into(), other.into()]);
-        let (answer, answered) = tokio::sync::oneshot::channel();
-        let waiting = tokio::spawn(answered);
-        tokio::task::yield_now().await;
-        std::thread::spawn(move || answer.send(7)).join().unwrap().unwrap();
-        set_keen(&alert, 1);
-        alert.before_sleep();
-        assert_eq!(keen(&alert), KEEN);
-        assert_eq!(waiting.await.unwrap().unwrap(), 7);
-    }
-
-    #[tokio::test]
-    async fn what_is_not_watched_any_more_is_not_held_open() {
-        let (one, mut to_one) = std::io::pipe().unwrap();
-        let (other, _to_other) = std::io::pipe().unwrap();
-        let alert = Alert::default();
-        let watching = alert.watch([one.into(), other.into()]);
-        to_one.write_all(b"x").unwrap();
-        drop(watching);
-        assert_eq!(to_one.write_all(b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
-        // There is nothing to look at.
-        set_keen(&alert, 1);
-        alert.before_sleep();
-        assert_eq!(keen(&alert), 1);
+        drop((at_server, at_ledger));
+        assert_eq!(alert.state().at_ledger, 0);
     }
 }

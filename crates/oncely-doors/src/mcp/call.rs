@@ -54,7 +54,7 @@ pub enum BadCall {
     #[error("the idempotency key is not a text; nothing ran")]
     KeyIsNoText,
     /// `dry_run` is not a boolean.
-    #[error("dry_run is neither true nor false; nothing ran")]
+    #[error("dry_run is neither true nor false; nothing ran. Pass one of them, or leave it out")]
     DryRunIsNoBoolean,
 }
 
@@ -226,9 +226,10 @@ pub(super) fn self_description(meta: &Members<'_>) -> Option<String> {
 
 /// A key as a client wrote it; `null` is none.
 fn key_of(raw: &str) -> Result<Option<Key>, BadCall> {
-    match serde_json::from_str::<Option<String>>(raw) {
-        Ok(text) => Ok(text.as_deref().map(Key::explicit).transpose()?),
-        Err(_) => Err(BadCall::KeyIsNoText),
+    match json::text_of(raw) {
+        Some(text) => Ok(Some(Key::explicit(&text)?)),
+        None if raw == "null" => Ok(None),
+        None => Err(BadCall::KeyIsNoText),
     }
 }
 

@@ -33,10 +33,12 @@ pub fn attend(guard: &Arc<Guard>, link: &Arc<StdioLink>, from: Input, limit: usi
 
 /// The tools of a server: with a handshake if it has one, else by a request that describes itself.
 pub async fn tools(guard: &Guard, link: &Arc<dyn Link>) -> Result<Vec<Arc<Tool>>, String> {
-    let described = if shake_hands(guard, link).await? { None } else { Some(DESCRIBED) };
+    let shaken = shake_hands(guard, link).await;
+    // Over HTTP, a server without a handshake may refuse it as a whole.
+    let described = if shaken == Ok(true) { None } else { Some(DESCRIBED) };
     listing::learn(guard, link, described).await;
     if !guard.catalog.is_complete() {
-        return Err("the server did not list its tools".to_owned());
+        return Err(shaken.err().unwrap_or_else(|| "it answered without a list of tools".to_owned()));
     }
     Ok(guard.catalog.all())
 }
@@ -49,8 +51,7 @@ async fn shake_hands(guard: &Guard, link: &Arc<dyn Link>) -> Result<bool, String
     );
     let answer = match link.call(id, message::line(line)).await {
         Reply::Answered(answer) => answer,
-        // Over HTTP, a server without a handshake may refuse it as a whole.
-        Reply::NotSent(_) => return Ok(false),
+        Reply::NotSent(why) | Reply::Refused(why) => return Err(format!("nothing ran: {why}")),
         Reply::Lost(why) => return Err(why.to_string()),
     };
     let text = String::from_utf8_lossy(&answer);

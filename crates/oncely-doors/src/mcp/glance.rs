@@ -2,12 +2,8 @@
 //! of those: this sees it in one pass and keeps nothing. Whatever is not plain is left to be read in full, so that a glance
 //! never sees what that would not.
 
-use std::fmt;
-
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
-
 use super::message::{is_id, is_lookalike};
+use super::plain::Plain;
 
 /// Most members of an object that is taken in at a glance.
 const FEW: usize = 8;
@@ -26,9 +22,38 @@ pub struct Glance<'a> {
 impl<'a> Glance<'a> {
     /// Looks at a message; `None` if it has to be read in full.
     pub fn at(line: &'a [u8]) -> Option<Self> {
-        let text = std::str::from_utf8(line).ok()?;
-        serde_json::from_str(text).ok()
+        let mut plain = Plain::new(std::str::from_utf8(line).ok()?);
+        let mut names = Names::default();
+        let (mut id, mut method, mut tool) = (None, None, None);
+        plain.object(|name, plain| {
+            names.note(name)?;
+            match name {
+                "id" => id = Some(plain.value()?).filter(|id| is_id(id)),
+                "method" => method = Some(plain.word()?),
+                "params" => tool = tool_in(plain)?,
+                _ => drop(plain.value()?),
+            }
+            Some(())
+        })?;
+        plain.end()?;
+        Some(Self { id: id?, method: method?, name: tool })
     }
+}
+
+/// The member `name` of parameters whose arguments and `_meta`, if any, are objects.
+fn tool_in<'a>(params: &mut Plain<'a>) -> Option<Option<&'a str>> {
+    let mut names = Names::default();
+    let mut tool = None;
+    params.object(|name, plain| {
+        names.note(name)?;
+        match name {
+            "name" => tool = Some(plain.word()?),
+            "arguments" | "_meta" => plain.value()?.starts_with('{').then_some(())?,
+            _ => drop(plain.value()?),
+        }
+        Some(())
+    })?;
+    Some(tool)
 }
 
 /// The names of an object's members so far. One that is there twice, or that only some take for another, needs a closer
@@ -40,85 +65,11 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    fn note<E: Error>(&mut self, name: &'a str) -> Result<(), E> {
+    fn note(&mut self, name: &'a str) -> Option<()> {
         let is_plain = !self.seen[..self.count].contains(&name) && !is_lookalike(name);
-        match self.seen.get_mut(self.count).filter(|_| is_plain) {
-            Some(place) => *place = name,
-            None => return Err(E::custom("not at a glance")),
-        }
+        *self.seen.get_mut(self.count).filter(|_| is_plain)? = name;
         self.count += 1;
-        Ok(())
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Glance<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Message;
-
-        impl<'de> Visitor<'de> for Message {
-            type Value = Glance<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a request")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut names = Names::default();
-                let (mut id, mut method, mut params) = (None, None, Params(None));
-                while let Some(name) = map.next_key::<&'de str>()? {
-                    names.note::<A::Error>(name)?;
-                    match name {
-                        "id" => id = Some(map.next_value::<&'de RawValue>()?.get()).filter(|id| is_id(id)),
-                        "method" => method = Some(map.next_value::<&'de str>()?),
-                        "params" => params = map.next_value()?,
-                        _ => drop(map.next_value::<IgnoredAny>()?),
-                    }
-                }
-                match id.zip(method) {
-                    Some((id, method)) => Ok(Glance { id, method, name: params.0 }),
-                    None => Err(A::Error::custom("no request")),
-                }
-            }
-        }
-
-        deserializer.deserialize_map(Message)
-    }
-}
-
-/// The member `name` of parameters whose arguments and `_meta`, if any, are objects.
-struct Params<'a>(Option<&'a str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Params<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Object;
-
-        impl<'de> Visitor<'de> for Object {
-            type Value = Params<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("parameters")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut names = Names::default();
-                let mut tool = None;
-                while let Some(name) = map.next_key::<&'de str>()? {
-                    names.note::<A::Error>(name)?;
-                    match name {
-                        "name" => tool = Some(map.next_value::<&'de str>()?),
-                        "arguments" | "_meta" => {
-                            if !map.next_value::<&'de RawValue>()?.get().starts_with('{') {
-                                return Err(A::Error::custom("no object"));
-                            }
-                        }
-                        _ => drop(map.next_value::<IgnoredAny>()?),
-                    }
-                }
-                Ok(Params(tool))
-            }
-        }
-
-        deserializer.deserialize_map(Object)
+        Some(())
     }
 }
 

@@ -44,10 +44,10 @@ pub struct Settings {
     pub server: String,
     /// What can be seen of a server that may still be at work on a lost call.
     pub place: probe::Place,
-    /// What keeps the thread awake where messages come thick and fast.
-    pub alert: Arc<Alert>,
     /// A command line that starts servers so that they end with us; what follows it is the server's own.
     pub launcher: Vec<OsString>,
+    /// A command line that waits for the end of its standard input and then ends its process group.
+    pub watcher: Vec<OsString>,
 }
 
 /// Guards the tools of one server.
@@ -60,6 +60,7 @@ pub struct Guard {
     rules: Mutex<HashMap<String, Arc<Rules>>>,
     /// How many answers of clients to requests of servers have passed.
     client_answers: Arc<AtomicU64>,
+    alert: Arc<Alert>,
 }
 
 /// What is declared for a tool.
@@ -86,7 +87,7 @@ impl Guard {
 
     fn sharing(settings: Arc<Settings>, client_answers: Arc<AtomicU64>) -> Result<Self, getrandom::Error> {
         let (ids, catalog, rules) = (OwnIds::new()?, Catalog::default(), Mutex::default());
-        Ok(Self { settings, ids, catalog, rules, client_answers })
+        Ok(Self { settings, ids, catalog, rules, client_answers, alert: Arc::default() })
     }
 
     /// The engine.
@@ -99,14 +100,19 @@ impl Guard {
         &self.settings.server
     }
 
-    /// What keeps the thread awake.
+    /// What keeps those awake who read messages, where these come thick and fast.
     pub(super) fn alert(&self) -> &Arc<Alert> {
-        &self.settings.alert
+        &self.alert
     }
 
     /// What servers are started by.
     pub(super) fn launcher(&self) -> &[OsString] {
         &self.settings.launcher
+    }
+
+    /// What ends servers if we are killed.
+    pub(super) fn watcher(&self) -> &[OsString] {
+        &self.settings.watcher
     }
 
     /// Notes that a client answers a request of a server.
@@ -285,6 +291,7 @@ impl Guard {
         };
         let effect = move |info| sending.run(info);
         let execution = self.engine().execute(attempt, engine_call.probe.clone(), effect).await;
+        self.alert().came();
         let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
         if seen.asks_for_input {
             self.leave_no_claim(&info, &execution, &engine_call.policy).await;

@@ -8,6 +8,8 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::plain::Plain;
+
 /// Objects with more members than this are checked for double names with a set.
 const FEW: usize = 16;
 /// Room for the members that messages and their parameters have.
@@ -21,7 +23,24 @@ pub struct Members<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 impl<'a> Members<'a> {
     /// Reads an object.
     pub fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
+        match Self::plain(text) {
+            Some(members) => Ok(members),
+            None => serde_json::from_str(text),
+        }
+    }
+
+    /// The same where it is plain and has few members, as most have.
+    fn plain(text: &'a str) -> Option<Self> {
+        let mut members: Vec<(Cow<'a, str>, Cow<'a, str>)> = Vec::with_capacity(USUAL);
+        let mut plain = Plain::new(text);
+        plain.object(|name, plain| {
+            let is_new = members.len() < FEW && members.iter().all(|(there, _)| there != name);
+            let value = plain.value().filter(|_| is_new)?;
+            members.push((Cow::Borrowed(name), Cow::Borrowed(value)));
+            Some(())
+        })?;
+        plain.end()?;
+        Some(Self(members))
     }
 
     /// The raw text of a member.
@@ -83,12 +102,8 @@ impl<'a> Members<'a> {
         let length = self.0.iter().map(|(name, value)| name.len() + value.len() + 4).sum::<usize>() + 2;
         let mut text = String::with_capacity(length);
         text.push('{');
-        for (at, (name, value)) in self.0.iter().enumerate() {
-            if at > 0 {
-                text.push(',');
-            }
-            push_quoted(&mut text, name);
-            text.push(':');
+        for (name, value) in &self.0 {
+            push_name(&mut text, name);
             text.push_str(value);
         }
         text.push('}');
@@ -127,11 +142,23 @@ pub fn text_of(raw: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Borrowed(inside))
 }
 
-/// Adds an item to the end of an array; `None` if it is none.
-pub fn push_item(array: &str, item: &str) -> Option<String> {
+/// Begins a member of an object that is being written.
+pub fn push_name(to: &mut String, name: &str) {
+    if !to.ends_with('{') {
+        to.push(',');
+    }
+    push_quoted(to, name);
+    to.push(':');
+}
+
+/// Writes an array with one more item at its end; `None`, and nothing is written, if it is none.
+pub fn push_with_item(to: &mut String, array: &str, item: &str) -> Option<()> {
     let inner = array.trim().strip_prefix('[')?.strip_suffix(']')?;
     let comma = if inner.trim().is_empty() { "" } else { "," };
-    Some(["[", inner, comma, item, "]"].concat())
+    for piece in ["[", inner, comma, item, "]"] {
+        to.push_str(piece);
+    }
+    Some(())
 }
 
 /// The items of a raw array.
@@ -205,7 +232,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Members, push_item, quote, raw, text_of};
+    use super::{Members, push_with_item, quote, raw, text_of};
 
     #[test]
     fn what_is_not_changed_keeps_its_bytes_and_its_place() {
@@ -240,8 +267,12 @@ mod tests {
 
     #[test]
     fn an_item_is_added_to_an_array() {
-        assert_eq!(push_item("[]", "1").unwrap(), "[1]");
-        assert_eq!(push_item(" [ 1 , 2 ] ", "3").unwrap(), "[ 1 , 2 ,3]");
-        assert!(push_item("{}", "1").is_none());
+        let with_item = |array: &str, item: &str| {
+            let mut text = "x".to_owned();
+            push_with_item(&mut text, array, item).map(|()| text)
+        };
+        assert_eq!(with_item("[]", "1").unwrap(), "x[1]");
+        assert_eq!(with_item(" [ 1 , 2 ] ", "3").unwrap(), "x[ 1 , 2 ,3]");
+        assert!(with_item("{}", "1").is_none());
     }
 }

@@ -21,6 +21,8 @@ pub enum Reply {
     Answered(Bytes),
     /// It was sent, at least in part that may have been understood, and no answer will come.
     Lost(NoAnswer),
+    /// It was sent, and refused before anybody looked at it.
+    Refused(NoAnswer),
     /// It certainly did not reach the server.
     NotSent(NoAnswer),
 }

@@ -37,14 +37,12 @@ pub(super) async fn answer(
         reply = session.link.call(id, message::line(message.render())) => reply,
         () = async { flight.cancelled().await; tokio::time::sleep(PATIENCE).await } => return None,
     };
+    let failed = |why: &str| message::error(&request.id, INTERNAL_ERROR, why);
     let answer = match reply {
         Reply::Answered(answer) => answer,
-        Reply::Lost(why) | Reply::NotSent(why) => {
-            return Some(message::error(
-                &request.id,
-                INTERNAL_ERROR,
-                &format!("the server did not answer: {why}"),
-            ));
+        Reply::Lost(why) => return Some(failed(&format!("the server did not answer: {why}"))),
+        Reply::Refused(why) | Reply::NotSent(why) => {
+            return Some(failed(&format!("the server was not asked; nothing ran: {why}")));
         }
     };
     let text = std::str::from_utf8(&answer).ok()?;
@@ -151,6 +149,6 @@ async fn page(
     );
     match link.call(id, message::line(line)).await {
         Reply::Answered(answer) => Some(answer),
-        Reply::Lost(_) | Reply::NotSent(_) => None,
+        Reply::Lost(_) | Reply::Refused(_) | Reply::NotSent(_) => None,
     }
 }

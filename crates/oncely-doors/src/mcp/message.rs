@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use memchr::memmem;
 
+use super::frames::content;
 use super::ids;
 use super::json::{self, Members};
 
@@ -92,16 +93,21 @@ pub(super) fn is_lookalike(name: &str) -> bool {
 /// What the two characters begin with that end a line for some readers, although JSON takes them in a text.
 const SEPARATOR: &[u8] = b"\xe2\x80";
 
+/// Whether a message is on one line for every reader.
+pub(super) fn is_flat(line: &[u8]) -> bool {
+    let inside = content(line);
+    // Most messages have nothing that even looks like it.
+    memchr::memchr3(b'\n', b'\r', SEPARATOR[0], inside).is_none()
+        || memchr::memchr2(b'\n', b'\r', inside).is_none() && memmem::find(inside, SEPARATOR).is_none()
+}
+
 /// A message on one line for every reader: line breaks within it, which can only stand between its tokens, as spaces, and
 /// the separators of lines and paragraphs, which can only stand within its texts, as escapes.
 pub fn flat(line: &Bytes) -> Bytes {
-    let inside = super::frames::content(line);
-    // Most messages have nothing that even looks like it.
-    let is_flat = memchr::memchr3(b'\n', b'\r', SEPARATOR[0], inside).is_none()
-        || memchr::memchr2(b'\n', b'\r', inside).is_none() && memmem::find(inside, SEPARATOR).is_none();
-    if is_flat {
+    if is_flat(line) {
         return line.clone();
     }
+    let inside = content(line);
     let mut flat = Vec::with_capacity(line.len() + 16);
     let mut rest = inside;
     while let Some((byte, after)) = rest.split_first() {
@@ -139,7 +145,7 @@ pub fn read(line: &[u8]) -> Result<Message<'_>, Bad> {
             Err(e) => Err(Bad::new("null", PARSE_ERROR, format!("the message is not JSON: {e}"))),
         };
     }
-    let members: Members<'_> = match serde_json::from_str(text) {
+    let members = match Members::parse(text) {
         Ok(members) => members,
         Err(e) if e.is_data() => {
             return Err(Bad::new(

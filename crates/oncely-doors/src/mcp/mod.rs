@@ -3,8 +3,8 @@
 //! Messages are passed on as the bytes that came. Only `tools/list` (our arguments are added to tools that write) and
 //! `tools/call` of tools that write are touched.
 //!
-//! - [`message`], [`json`], [`frames`], [`glance`]: messages as bytes, read only as far as is needed. `ids`: how their ids
-//!   are compared.
+//! - [`message`], [`json`], [`frames`], [`glance`]: messages as bytes, read only as far as is needed; `plain`: and quickly.
+//!   `ids`: how their ids are compared.
 //! - [`tools`], [`catalog`], [`listing`]: what a server's tools are, which of them write, and what is added to them;
 //!   `naming`: what their names say.
 //! - [`call`]: a `tools/call`: its key, its payload, what the server gets. [`classify`]: what an answer proves.
@@ -13,11 +13,12 @@
 //! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server.
 //! - [`stdio`], [`standard`], [`serve`]: a server that we start and a client that started us. [`outlet`]: the way out.
 //!   [`opening`], `long`: long messages, which pass as they come; [`cut`]: those that are too long. [`probe`]: asks a check command.
-//! - [`alert`]: staying awake where messages come thick and fast.
+//! - `alert`, `wakeful`: staying awake where messages come thick and fast.
 //! - [`explain`]: asks a server for its tools on behalf of a person.
 //! - [`http`]: servers at an address, and clients that connect. [`name`]: what a server is called.
+//!   `ties`: what ends servers if we are killed.
 
-pub mod alert;
+mod alert;
 pub mod call;
 pub mod catalog;
 pub mod classify;
@@ -38,6 +39,7 @@ pub mod name;
 mod naming;
 pub mod opening;
 pub mod outlet;
+mod plain;
 pub mod probe;
 mod rehearsal;
 pub mod reply;
@@ -46,4 +48,6 @@ pub mod serve;
 pub mod session;
 pub mod standard;
 pub mod stdio;
+mod ties;
 pub mod tools;
+mod wakeful;

@@ -28,6 +28,9 @@ pub(super) async fn answer(
             Some(response) => response.under(&call.id),
             None => failed("the server's answer cannot be read"),
         },
-        Reply::Lost(why) | Reply::NotSent(why) => failed(&format!("the server did not answer: {why}")),
+        Reply::Lost(why) => failed(&format!("the server did not answer: {why}")),
+        Reply::Refused(why) | Reply::NotSent(why) => {
+            failed(&format!("the server was not asked; nothing ran: {why}"))
+        }
     }
 }

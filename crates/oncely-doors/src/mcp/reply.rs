@@ -166,8 +166,9 @@ fn replayed(form: Form, replay: &Replay) -> String {
     };
     // Hardly anything that was stored is no text, and to find that out takes less than to mend it.
     let stored = std::str::from_utf8(result).map_or_else(|_| String::from_utf8_lossy(result), Cow::Borrowed);
-    let text = format!(
-        "Replayed by oncely: attempt {} of this call succeeded {when}, and this is its result; nothing ran now. {}",
+    // Words of ours, which need no escapes.
+    let item = format!(
+        r#"{{"type":"text","text":"Replayed by oncely: attempt {} of this call succeeded {when}, and this is its result; nothing ran now. {}"}}"#,
         record.body.attempts,
         again(record)
     );
@@ -179,7 +180,7 @@ fn replayed(form: Form, replay: &Replay) -> String {
         record.body.attempts,
         record.intent
     );
-    annotated(form, as_result(&stored), &text, REPLAYED, meta)
+    annotated(form, as_result(&stored), &item, REPLAYED, meta)
 }
 
 /// A stored result as the caller's era has it: one that was stored in the other era may lack its type.
@@ -207,22 +208,29 @@ fn when_of(record: &Record) -> u64 {
     record.changed_at.0
 }
 
-/// A result with one more text and one more entry under `_meta`; everything else, `structuredContent` above all, stays
+/// A result with one more item of its content and one more entry under `_meta`; everything else, `structuredContent` above all, stays
 /// as it is.
-fn annotated(form: Form, result: Members<'_>, text: &str, name: &str, meta: String) -> String {
-    let mut result = of_era(form.era, result);
+fn annotated(form: Form, result: Members<'_>, item: &str, name: &str, meta: String) -> String {
+    let result = of_era(form.era, result);
     if form.annotate == Annotate::Off {
         return result.render();
     }
-    let content = result.get("content").and_then(|content| json::push_item(content, &text_item(text)));
-    if let (Annotate::Text, Some(content)) = (form.annotate, content) {
-        result.set("content", content);
+    let length: usize = result.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+    let mut json = String::with_capacity(length + item.len() + name.len() + meta.len() + 20);
+    json.push('{');
+    for (member, value) in result.iter().filter(|(member, _)| *member != "_meta") {
+        json::push_name(&mut json, member);
+        let takes_item = member == "content" && form.annotate == Annotate::Text;
+        if !takes_item || json::push_with_item(&mut json, value, item).is_none() {
+            json.push_str(value);
+        }
     }
     let mut under = result.object("_meta").unwrap_or_default();
     under.set(name, meta);
-    let under = under.render();
-    result.set("_meta", under);
-    result.render()
+    json::push_name(&mut json, "_meta");
+    json.push_str(&under.render());
+    json.push('}');
+    json
 }
 
 /// A rejection whose retry budget is spent: the server's own words again, and ours.
@@ -240,7 +248,7 @@ fn spent(form: Form, replay: &Replay, answer: &Answer) -> String {
         }
         Some(raw) => {
             let raw = String::from_utf8_lossy(&raw);
-            annotated(form, as_result(&raw), &text, ENVELOPE, json::raw(&envelope))
+            annotated(form, as_result(&raw), &text_item(&text), ENVELOPE, json::raw(&envelope))
         }
         None => own(form, Mark::Error, &text, &envelope),
     }
@@ -257,7 +265,7 @@ pub fn executed(form: Form, execution: &Execution, record: &RecordName, raw: Opt
         // However quiet replays are meant to be: this has to be said.
         Some(raw) => {
             let form = Form { annotate: Annotate::Text, era: Era::Legacy, ..form };
-            annotated(form, as_result(raw), &text, ENVELOPE, json::raw(&envelope))
+            annotated(form, as_result(raw), &text_item(&text), ENVELOPE, json::raw(&envelope))
         }
         None => own(form, Mark::Error, &text, &envelope),
     })

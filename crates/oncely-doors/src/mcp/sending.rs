@@ -94,14 +94,17 @@ fn lost() -> Reply {
 impl Judge {
     fn of(&self, reply: Reply) -> Outcome {
         let bytes = match reply {
-            Reply::NotSent(NoAnswer { why, said }) => {
-                let message = format!("the call did not reach the server: {why}; nothing ran");
+            Reply::NotSent(NoAnswer { why, .. }) => {
+                let message = format!("the call did not reach the server; nothing ran: {why}");
+                return Outcome::NotStarted(Failure::new("NOT_SENT", message));
+            }
+            Reply::Refused(NoAnswer { why, said }) => {
+                let message = format!("the server did not take the call; nothing ran: {why}");
                 let failure = Failure::new("NOT_SENT", message);
-                return match said {
-                    // It was sent, and refused before it reached anybody.
-                    Some(said) => Outcome::Rejected(failure.with_detail(kept_as_said(&said))),
-                    None => Outcome::NotStarted(failure),
-                };
+                return Outcome::Rejected(match said {
+                    Some(said) => failure.with_detail(kept_as_said(&said)),
+                    None => failure,
+                });
             }
             Reply::Lost(NoAnswer { why, said }) => {
                 let doubt = Doubt::new(DoubtCause::Reported, why);

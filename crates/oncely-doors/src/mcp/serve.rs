@@ -25,6 +25,7 @@ use super::outlet::Outlet;
 use super::probe::{OWNER_VARIABLE, mark_of};
 use super::session::Session;
 use super::stdio::{Input, Output, StdioLink, pump_client, pump_server};
+use super::wakeful::wakeful;
 use crate::command::child::PassedSignals;
 
 /// Between a signal and the final stop of a server that does not heed it.
@@ -48,6 +49,7 @@ pub struct Plan {
 pub struct Server {
     child: Child,
     group: Option<Pid>,
+    watcher: Option<super::ties::Watcher>,
     /// Its standard input.
     pub input: Option<Output>,
     /// Its standard output.
@@ -73,10 +75,11 @@ impl Server {
             .kill_on_drop(true)
             .spawn()?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+        let watcher = group.and_then(|group| super::ties::Watcher::start(guard.watcher(), group));
         let looked_at = child.stdout.as_ref().and_then(|pipe| pipe.as_fd().try_clone_to_owned().ok());
         let input = child.stdin.take().map(|pipe| Box::new(pipe) as Output);
         let output = child.stdout.take().map(|pipe| Box::new(pipe) as Input);
-        Ok(Self { child, group, input, output, looked_at })
+        Ok(Self { child, group, watcher, input, output, looked_at })
     }
 
     fn signal(&self, signal: Signal) {
@@ -108,6 +111,10 @@ impl Server {
                     continue;
                 }
             };
+            // Before we ask who is left in the group: it would be one of them.
+            if let Some(watcher) = self.watcher {
+                watcher.end().await;
+            }
             end_group(self.group).await;
             return Ok(status);
         }
@@ -210,8 +217,9 @@ pub async fn stdio(
 ) -> io::Result<u8> {
     let closed = || io::Error::new(io::ErrorKind::BrokenPipe, "the server's streams could not be opened");
     let (to, from) = server.input.take().zip(server.output.take()).ok_or_else(closed)?;
-    let client_too = std::io::stdin().as_fd().try_clone_to_owned().ok();
-    let looked_at = client_too.zip(server.looked_at.take()).map(<[OwnedFd; 2]>::from);
+    let alert = guard.alert();
+    let input = wakeful(input, std::io::stdin().as_fd().try_clone_to_owned().ok(), alert);
+    let from = wakeful(from, server.looked_at.take(), alert);
     let link = Arc::new(StdioLink::new(to));
     let client = Arc::new(Outlet::new(output));
     let session = Session::new(guard, link.clone(), client.clone());
@@ -220,10 +228,8 @@ pub async fn stdio(
     let (pump_link, pump_session, pump_ended) = (link.clone(), session.clone(), ended.clone());
     let limit = plan.max_message;
     let mut from_server = tokio::spawn(async move {
-        let watching = looked_at.map(|sources| pump_session.guard.alert().watch(sources));
         let ours = (&pump_session.guard.ids, &*pump_link);
         pump_server(from, ours, &pump_session, Some(&client), limit).await;
-        drop(watching);
         pump_ended.notify_one();
     });
     let reading = session.clone();

@@ -1,7 +1,10 @@
 //! One client and one server: decides for every message of the client whether it is passed on, guarded or answered.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -51,6 +54,17 @@ enum Handshake {
     Done,
 }
 
+/// What a message is, as far as can be seen at a glance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen<'a> {
+    /// It is passed on as it is.
+    Passes,
+    /// A call of a tool that may write, under this id.
+    Call(&'a str),
+    /// It has to be read.
+    Unclear,
+}
+
 /// What to do with a message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
@@ -88,14 +102,36 @@ impl Session {
 
     /// Takes a message of the client. `principal` is what tells who says it from others that share the guard.
     pub async fn on_client(self: &Arc<Self>, line: &Bytes, principal: Option<&str>) -> Next {
-        if let Some(glance) = Glance::at(line) {
-            match (glance.method, glance.name) {
-                ("tools/call", Some(tool)) if !self.reads(tool) => {
-                    return self.take_call(glance.id, line, principal).await;
+        self.take(self.see(line, &mut None), line, principal).await
+    }
+
+    /// Looks at a message of the client. `reads` is a tool that was lately found to read, and need not be asked about again.
+    pub(super) fn see<'a>(&self, line: &'a [u8], reads: &mut Option<&'a str>) -> Seen<'a> {
+        let Some(glance) = Glance::at(line) else { return Seen::Unclear };
+        match (glance.method, glance.name) {
+            ("tools/call", Some(tool)) => {
+                if *reads != Some(tool) && !self.reads(tool) {
+                    return Seen::Call(glance.id);
                 }
-                ("initialize" | "tools/list", _) | ("tools/call", None) => {}
-                _ => return Next::Pass,
+                *reads = Some(tool);
+                Seen::Passes
             }
+            ("initialize" | "tools/list", _) | ("tools/call", None) => Seen::Unclear,
+            _ => Seen::Passes,
+        }
+    }
+
+    /// Takes a message of the client that was seen to be this.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        seen: Seen<'_>,
+        line: &Bytes,
+        principal: Option<&str>,
+    ) -> Next {
+        match seen {
+            Seen::Passes => return Next::Pass,
+            Seen::Call(id) => return self.take_call(id, line, principal).await,
+            Seen::Unclear => {}
         }
         match message::read(line) {
             Err(bad) => self.tell(bad.answer()).await,
@@ -141,7 +177,7 @@ impl Session {
                 Next::Pass
             }
             "tools/list" => match self.board(&request.id) {
-                Some(on_board) => self.begin_task(line, on_board, Task::List),
+                Some(on_board) => self.begin_task(line, on_board, Task::List).await,
                 None => self.tell(double_id(&request.id)).await,
             },
             "tools/call" => {
@@ -162,7 +198,7 @@ impl Session {
     /// Takes a call of a tool that may write.
     async fn take_call(self: &Arc<Self>, id: &str, line: &Bytes, principal: Option<&str>) -> Next {
         match self.board(id) {
-            Some(on_board) => self.begin_task(line, on_board, Task::Call(principal.map(str::to_owned))),
+            Some(on_board) => self.begin_task(line, on_board, Task::Call(principal.map(str::to_owned))).await,
             None => self.tell(double_id(id)).await,
         }
     }
@@ -199,11 +235,11 @@ impl Session {
         Some(OnBoard { session: self.clone(), id, flight })
     }
 
-    /// Works on a request in a task of its own: the client's other messages do not wait for it, and its end is recorded
-    /// even if the client goes away.
-    fn begin_task(self: &Arc<Self>, line: &Bytes, on_board: OnBoard, task: Task) -> Next {
+    /// Works on a request: at once, as far as nothing has to be waited for, which is all of a replay; then in a task of its
+    /// own: the client's other messages do not wait for it, and its end is recorded even if the client goes away.
+    async fn begin_task(self: &Arc<Self>, line: &Bytes, on_board: OnBoard, task: Task) -> Next {
         let (session, line) = (self.clone(), line.clone());
-        tokio::spawn(async move {
+        let mut work = Box::pin(async move {
             let Ok(Message::Request(request)) = message::read(&line) else { return };
             let flight = &on_board.flight;
             let answer = match task {
@@ -218,6 +254,12 @@ impl Session {
                 session.client.send(answer.into()).await;
             }
         });
+        // A panic ends this one alone, as it would in a task of its own.
+        let polled =
+            poll_fn(|context| Poll::Ready(catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)))));
+        if matches!(polled.await, Ok(Poll::Pending)) {
+            tokio::spawn(work);
+        }
         Next::Taken
     }
 

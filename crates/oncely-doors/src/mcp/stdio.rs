@@ -18,15 +18,13 @@ use super::listing;
 use super::long::{self, LONG};
 use super::message::{self, INTERNAL_ERROR};
 use super::outlet::{Outlet, Written};
-use super::session::{Next, Session};
+use super::session::{Next, Seen, Session};
 
 /// Anything to read from.
 pub type Input = Box<dyn AsyncRead + Send + Unpin>;
 /// Anything to write to.
 pub type Output = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Messages are collected up to this size before they are written.
-const COLLECT: usize = 64 * 1024;
 /// How long a server may take to read what is being written to it, once its input is to end.
 const CLOSE: Duration = Duration::from_secs(1);
 /// After this time nobody reckons with the answer to a request of ours that was given up, or whose cancellation was passed
@@ -167,19 +165,9 @@ impl Link for StdioLink {
 
 /// Passes a client's messages on until it ends its input.
 pub async fn pump_client(frames: &mut Frames<Input>, session: &Arc<Session>) -> io::Result<()> {
-    let mut collected = Vec::new();
-    loop {
-        let frame = match frames.ready() {
-            Some(frame) => frame,
-            None => {
-                flush(&mut collected, session).await;
-                match frames.next().await? {
-                    Some(frame) => frame,
-                    None => return Ok(()),
-                }
-            }
-        };
+    while let Some(frame) = frames.next_lines().await? {
         match frame {
+            Frame::Line(lines) => take_lines(&lines, session).await,
             Frame::TooLong { head, tail } => {
                 let why = "the message is longer than allowed (--max-message); nothing ran";
                 let id = match Cut::of(&head, &tail) {
@@ -191,29 +179,47 @@ pub async fn pump_client(frames: &mut Frames<Input>, session: &Arc<Session>) -> 
             }
             // Nobody asked to be told.
             Frame::Begun => {}
-            Frame::Line(line) if content(&line).is_empty() => {}
-            Frame::Line(line) => {
-                let line = message::flat(&line);
-                let next = session.on_client(&line, None).await;
-                if next == Next::Pass {
-                    collected.extend_from_slice(&line);
-                    if line.last() != Some(&b'\n') {
-                        collected.push(b'\n');
-                    }
-                }
-                // What was passed on before goes out before what this one may have started: nothing of that has run
-                // yet, and the outlet is handed out in order.
-                if next == Next::Taken || collected.len() >= COLLECT {
-                    flush(&mut collected, session).await;
-                }
-            }
         }
+    }
+    Ok(())
+}
+
+/// Takes lines of a client. Those that are nothing to us go on as they are, in one piece as far as no other comes in
+/// between; what was passed on before goes out before what another one may start.
+async fn take_lines(lines: &Bytes, session: &Arc<Session>) {
+    let (mut passed, mut at, mut reads) = (0, 0, None);
+    while at < lines.len() {
+        let end = memchr::memchr(b'\n', &lines[at..]).map(|length| at + length + 1);
+        // The last line may lack its end.
+        let line = &lines[at..end.unwrap_or(lines.len())];
+        let is_plain = end.is_some() && message::is_flat(line);
+        let seen = if is_plain { session.see(line, &mut reads) } else { Seen::Unclear };
+        let begin = at;
+        at += line.len();
+        if seen != Seen::Passes {
+            pass(lines.slice(std::mem::replace(&mut passed, at)..begin), session).await;
+            take_line(seen, &lines.slice(begin..at), session).await;
+            // Meanwhile the server may have said otherwise.
+            reads = None;
+        }
+    }
+    pass(lines.slice(passed..), session).await;
+}
+
+async fn take_line(seen: Seen<'_>, line: &Bytes, session: &Arc<Session>) {
+    if content(line).is_empty() {
+        return;
+    }
+    let line = message::flat(line);
+    if session.take(seen, &line, None).await == Next::Pass {
+        let is_whole = line.last() == Some(&b'\n');
+        pass(if is_whole { line } else { [&line[..], b"\n"].concat().into() }, session).await;
     }
 }
 
-async fn flush(collected: &mut Vec<u8>, session: &Session) {
-    if !collected.is_empty() {
-        session.link.pass(std::mem::take(collected).into()).await;
+async fn pass(lines: Bytes, session: &Session) {
+    if !lines.is_empty() {
+        session.link.pass(lines).await;
     }
 }
 

@@ -118,10 +118,11 @@ pub struct Added {
 
 impl Added {
     /// What is added to a write tool. Of one that was never listed nothing is known, so whatever it gets is its own; but
-    /// one that is asked for a dry run, and may not know of such a thing, must not act.
+    /// one that may be asked for a dry run, in whatever spelling, and may not know of such a thing, must not act.
     pub fn to(tool: Option<&Tool>, policy: &ToolPolicy, arguments: &Members<'_>) -> Self {
-        let wants_dry_run = arguments.get(DRY_RUN_ARGUMENT) == Some("true");
-        let is_ours = tool.map_or(wants_dry_run, |tool| !tool.has_own_dry_run);
+        let may_mean_dry_run =
+            arguments.get(DRY_RUN_ARGUMENT).is_some_and(|raw| !["false", "null"].contains(&raw));
+        let is_ours = tool.map_or(may_mean_dry_run, |tool| !tool.has_own_dry_run);
         Self {
             key: tool.is_some_and(|tool| !tool.has_own_key),
             dry_run: policy.mcp.dry_run == DryRun::Offered && is_ours,
@@ -242,7 +243,10 @@ mod tests {
             (added.key, added.dry_run)
         };
         assert_eq!(added(None, r#"{"idempotency_key":"k","dry_run":false}"#), (false, false));
-        assert_eq!(added(None, r#"{"dry_run":true}"#), (false, true));
+        assert_eq!(added(None, r#"{"dry_run":null}"#), (false, false));
+        for raw in ["true", r#""true""#, r#""false""#, "1", "0", "[]", "{}"] {
+            assert_eq!(added(None, &format!(r#"{{"dry_run":{raw}}}"#)), (false, true), "{raw}");
+        }
         assert_eq!(added(Some(&Tool::default()), "{}"), (true, true));
     }
 

@@ -158,7 +158,7 @@ impl Exporter {
 
     async fn send(&self, path: &str, body: Vec<u8>) -> Sent {
         let sent = match self.request(path, body) {
-            Some(request) => match self.upstream.send(request, Reuse::Allowed).await {
+            Some(request) => match self.upstream.send(request, Reuse::Allowed, None).await {
                 Ok(response) => match response.status() {
                     status if status.is_success() => Sent::Taken,
                     StatusCode::TOO_MANY_REQUESTS

@@ -1,8 +1,9 @@
 //! From the errors of the server and of the way to it to the store's own kinds, with words that say what to do.
 
-use oncely_core::{Gate, Millis, Move, StoreError, StoreErrorKind, Wrote};
+use oncely_core::{Gate, IntentId, Millis, Move, StoreError, StoreErrorKind, Wrote};
 use tokio_postgres::error::{DbError, Severity};
 
+use crate::unreadable;
 use crate::wire::Damaged;
 
 /// What the triggers of the gate raise.
@@ -47,6 +48,8 @@ pub(crate) enum Trouble {
     Warned(String),
     /// Stored bytes do not follow their format.
     Damaged(Damaged),
+    /// Those of this very record do not.
+    Unreadable(IntentId, Damaged),
     /// A ready-made error.
     Store(StoreError),
 }
@@ -77,7 +80,7 @@ impl Trouble {
     pub(crate) fn may_have_written(&self) -> bool {
         match self {
             Self::Lost(_) | Self::Silent(_) | Self::Warned(_) => true,
-            Self::Damaged(_) | Self::Store(_) | Self::Unsent(_) => false,
+            Self::Damaged(_) | Self::Unreadable(..) | Self::Store(_) | Self::Unsent(_) => false,
             // An ERROR undoes its transaction. A session that ends (FATAL) may have committed before. Classes 08, 57P, 58
             // and XX are also what poolers and relatives of PostgreSQL say when they have lost the server in the
             // middle, and 40003 says itself that it does not know.
@@ -137,6 +140,7 @@ impl Trouble {
         };
         let (kind, what) = match self {
             Self::Store(error) => return error.clone(),
+            Self::Unreadable(intent, Damaged(why)) => return unreadable::refusal(intent, why, address),
             Self::Server(said) if said.code == REFUSED_BY_GATE => return refusal(said, address),
             Self::Damaged(Damaged(what)) => (StoreErrorKind::Corrupt, (*what).to_owned()),
             Self::Lost(why) | Self::Silent(why) | Self::Unsent(why) => {

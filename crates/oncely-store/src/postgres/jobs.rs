@@ -22,6 +22,7 @@ use super::shared::Shared;
 use super::sql::COLUMNS;
 use super::{moving, read};
 use crate::codec::{pack_events, unpack_events};
+use crate::unreadable;
 use crate::wire::Damaged;
 
 /// How much later the purge looks again at a record that it was told to keep.
@@ -184,26 +185,46 @@ async fn purge(shared: &Shared, session: &mut Session, limit: usize) -> Result<P
     let due = session.read_sql(&sql, &[(&until, Type::INT8), (&most, Type::INT8)]).await?;
     let mut report = PurgeReport { more: due.len() >= limit, ..PurgeReport::default() };
     let (mut gone, mut lighter, mut later) = (Vec::new(), Vec::new(), Vec::new());
+    let mut unreadable = Vec::new();
     for row in &due {
-        let record = rows::read_any(row, 0)?;
+        let record = match rows::read_any(row, 0) {
+            Ok(record) => record,
+            // It may be all that tells of an effect: it stays, out of the way of the others.
+            Err(Trouble::Unreadable(intent, _)) => {
+                unreadable.push((rows::head(&intent), row.try_get::<_, i64>(2)?));
+                continue;
+            }
+            Err(trouble) => return Err(trouble),
+        };
         match step(Some(&record), &Input::Expire, now).write {
-            Write::Remove => gone.push(record),
+            Write::Remove => gone.push(place(&record)),
             Write::Put(draft) => {
                 lighter.push(Entry { intent: record.intent, expected: record.version, draft, events: None });
             }
-            Write::Nothing => later.push(record),
+            Write::Nothing => later.push(place(&record)),
         }
     }
-    report.records_removed = drop_records(session, &gone, None).await?;
-    drop_records(session, &later, Some(until.saturating_add(LOOK_AGAIN_MS))).await?;
+    report.records_removed = drop_records(session, gone, None).await?;
+    drop_records(session, later, Some(until.saturating_add(LOOK_AGAIN_MS))).await?;
+    let much_later = until.saturating_add(unreadable::LOOK_AGAIN_MS as i64);
+    report.unreadable = drop_records(session, unreadable, Some(much_later)).await?;
     report.results_dropped = put_quietly(shared, session, &mut lighter).await?;
     purge_log(session, until, most, &mut report).await?;
     Ok(report)
 }
 
+/// A row as whoever writes to it names it.
+fn place(record: &Record) -> (Half, i64) {
+    (rows::head(&record.intent), i64::try_from(record.version.0).unwrap_or(-1))
+}
+
 /// Removes records that have not changed, or looks at them again at a later time. What another transaction holds is left
 /// alone.
-async fn drop_records(session: &mut Session, records: &[Record], later: Option<i64>) -> Result<u64, Trouble> {
+async fn drop_records(
+    session: &mut Session,
+    mut records: Vec<(Half, i64)>,
+    later: Option<i64>,
+) -> Result<u64, Trouble> {
     if records.is_empty() {
         return Ok(0);
     }
@@ -220,10 +241,8 @@ async fn drop_records(session: &mut Session, records: &[Record], later: Option<i
 ),
 won AS ({change}) SELECT count(*) FROM won"
     );
-    let mut sorted: Vec<(Half, i64)> =
-        records.iter().map(|record| (rows::head(&record.intent), record.version.0 as i64)).collect();
-    sorted.sort_unstable();
-    let (heads, versions): (Vec<Half>, Vec<i64>) = sorted.into_iter().unzip();
+    records.sort_unstable();
+    let (heads, versions): (Vec<Half>, Vec<i64>) = records.into_iter().unzip();
     let params: [Param<'_>; 3] =
         [(&heads, Type::UUID_ARRAY), (&versions, Type::INT8_ARRAY), (&later, Type::INT8)];
     let rows = session.write_sql(&sql, &params).await?;
@@ -231,7 +250,8 @@ won AS ({change}) SELECT count(*) FROM won"
     Ok(u64::try_from(count).unwrap_or(0))
 }
 
-/// The log is in order of time: as soon as one is young, all that follow are.
+/// The log is in order of time: as soon as one is young, all that follow are. What goes by its age beside it is bounded like
+/// everything else, and what somebody holds is left for the next time.
 async fn purge_log(
     session: &mut Session,
     now: i64,
@@ -245,16 +265,28 @@ async fn purge_log(
 won AS (
   DELETE FROM {schema}.audit a USING oldest o WHERE a.seq = o.seq AND o.at < $1 RETURNING a.events
 ),
-forgotten AS (DELETE FROM {schema}.forgotten f WHERE f.at < $1 AND EXISTS (SELECT FROM oldest o WHERE o.at < $1)),
-waiting AS (DELETE FROM {schema}.waiting w WHERE w.until < $3)
-SELECT events FROM won"
+old_trails AS MATERIALIZED (
+  SELECT head FROM {schema}.forgotten WHERE at < $1 ORDER BY at LIMIT $2 FOR UPDATE SKIP LOCKED
+),
+forgotten AS (DELETE FROM {schema}.forgotten f USING old_trails o WHERE f.head = o.head RETURNING 1),
+not_waited_for AS MATERIALIZED (
+  SELECT head FROM {schema}.waiting WHERE until < $3 ORDER BY until LIMIT $2 FOR UPDATE SKIP LOCKED
+),
+waiting AS (DELETE FROM {schema}.waiting w USING not_waited_for n WHERE w.head = n.head RETURNING 1)
+SELECT won.events, counts.most FROM (
+  SELECT greatest((SELECT count(*) FROM forgotten), (SELECT count(*) FROM waiting), (SELECT count(*) FROM won)) AS most
+) counts LEFT JOIN won ON true"
     );
     let params: [Param<'_>; 3] = [(&before, Type::INT8), (&limit, Type::INT8), (&now, Type::INT8)];
     let rows = session.write_sql(&sql, &params).await?;
     for row in &rows {
-        report.events_removed += unpack_events(0, Millis(0), row.try_get(0)?)?.len() as u64;
+        if let Some(events) = row.try_get::<_, Option<&[u8]>>(0)? {
+            // They are gone, whether or not they could be read.
+            report.events_removed +=
+                unpack_events(0, Millis(0), events).map_or(0, |events| events.len() as u64);
+        }
+        report.more |= row.try_get::<_, i64>(1)? >= limit;
     }
-    report.more |= i64::try_from(rows.len()).unwrap_or(0) >= limit;
     Ok(())
 }
 

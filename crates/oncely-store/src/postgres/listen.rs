@@ -14,8 +14,6 @@ use super::shared::Shared;
 
 /// How often waiters' records are looked at where no messages arrive.
 const LOOK_OFTEN: Duration = Duration::from_millis(20);
-/// How often where they do: a message can be lost with its sender.
-const LOOK_SELDOM: Duration = Duration::from_millis(250);
 /// How long a listener waits for its own word to come back before it is sure that it hears nothing.
 const ECHO_WITHIN: Duration = Duration::from_secs(3);
 /// How long to wait before another try to listen; doubled up to the last.
@@ -40,7 +38,7 @@ pub(crate) async fn look_out(shared: Arc<Shared>) {
             }
         }
         shared.watchers.wake_overdue();
-        let pause = if shared.watchers.hears() { LOOK_SELDOM } else { LOOK_OFTEN };
+        let pause = if shared.watchers.hears() { shared.door.options.look_every } else { LOOK_OFTEN };
         // Whoever begins to wait now has its record looked at now.
         let _ = tokio::time::timeout(pause, shared.watchers.came.notified()).await;
         shared.watchers.wake_overdue();

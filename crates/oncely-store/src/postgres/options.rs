@@ -72,6 +72,8 @@ pub struct PostgresOptions {
     pub wait: Duration,
     /// How many requests may wait; more are refused.
     pub queue_max: usize,
+    /// How often a caller that waits for a record looks by itself where messages arrive: one can be lost with its sender.
+    pub look_every: Duration,
 }
 
 impl PostgresOptions {
@@ -107,6 +109,7 @@ impl PostgresOptions {
             root_cert: None,
             wait: Duration::from_secs(10),
             queue_max: 16_384,
+            look_every: Duration::from_millis(250),
         }
     }
 

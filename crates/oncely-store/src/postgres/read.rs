@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncely_core::limits::PAGE_MAX;
-use oncely_core::{Filter, IntentId, LogQuery, LoggedEvent, Millis, Page, StateName, Stored};
+use oncely_core::{
+    Filter, IntentId, LogQuery, LoggedEvent, Millis, Page, Record, StateName, Stored, Unreadable, Version,
+};
 use tokio_postgres::types::{ToSql, Type};
 
 use super::errors::Trouble;
@@ -15,6 +17,7 @@ use super::sql::{COLUMN_COUNT, COLUMNS};
 use super::{jobs, rows};
 use crate::codec::{batch_of, unpack_events};
 use crate::listing::{exact_intent, id_range};
+use crate::wire::Damaged;
 
 /// Rows that are read at once, at least: what the filter leaves out is seen only here.
 const CHUNK: usize = 256;
@@ -32,16 +35,16 @@ pub(crate) async fn scan(
     limit: usize,
 ) -> Result<Page<Stored>, Trouble> {
     if let Some(intent) = exact_intent(filter) {
-        // The whole name is given: look it up, unless it is filed under another id.
+        // The whole name is given: look it up, unless it is filed under another id, or cannot be read.
         let (now, mut found) = load_many(shared, session, &[intent]).await?;
-        let record = found.remove(&intent).transpose()?;
+        let record = found.remove(&intent).and_then(Result::ok);
         if let Some(record) = record.filter(|record| filter.accepts(record)) {
             let items = if from == 0 { vec![Stored { record, now }] } else { Vec::new() };
-            return Ok(Page { items, next: None, now });
+            return Ok(Page::of(items, None, now));
         }
     }
     let now = jobs::now(shared, session).await?;
-    let mut page = Page { items: Vec::new(), next: None, now };
+    let mut page = Page::of(Vec::new(), None, now);
     let query = ScanQuery::new(filter, session.statements().schema.as_str());
     let (mut last, mut at) = (from, i64::try_from(from).unwrap_or(i64::MAX));
     loop {
@@ -49,21 +52,35 @@ pub(crate) async fn scan(
         let rows = session.read_sql(&query.sql, &query.params(&at, &chunk)).await?;
         for row in &rows {
             at = row.try_get(COLUMN_COUNT)?;
-            let record = Arc::new(rows::read_any(row, 0)?);
-            if !filter.accepts(&record) {
+            let read = readable(row)?;
+            if read.as_ref().is_ok_and(|record| !filter.accepts(record)) {
                 continue;
             }
-            if page.items.len() == limit {
+            if page.items.len() + page.unreadable.len() == limit {
                 page.next = Some(last);
                 return Ok(page);
             }
             last = u64::try_from(at).unwrap_or(0);
-            page.items.push(Stored { record, now });
+            match read {
+                Ok(record) => page.items.push(Stored { record: Arc::new(record), now }),
+                Err(unreadable) => page.unreadable.push(unreadable),
+            }
         }
         if i64::try_from(rows.len()).unwrap_or(i64::MAX) < chunk {
             return Ok(page);
         }
     }
+}
+
+/// The record of a row of a listing, or what is known of one that cannot be read.
+fn readable(row: &tokio_postgres::Row) -> Result<Result<Record, Unreadable>, Trouble> {
+    let (intent, Damaged(why)) = match rows::read_any(row, 0) {
+        Err(Trouble::Unreadable(intent, damage)) => (intent, damage),
+        read => return read.map(Ok),
+    };
+    let version = u64::try_from(row.try_get::<_, i64>(2)?).ok().map(Version);
+    let state = rows::filed_state(row.try_get(COLUMN_COUNT + 1)?, row.try_get(COLUMN_COUNT + 2)?);
+    Ok(Err(Unreadable { intent, version, state, why: why.to_owned() }))
 }
 
 /// A query that leaves out most of what the filter would: open states and ids by their index, the rest in one pass.
@@ -75,7 +92,7 @@ struct ScanQuery {
 impl ScanQuery {
     fn new(filter: &Filter, schema: &str) -> Self {
         let mut query = Self {
-            sql: format!("SELECT {COLUMNS}, r.id FROM {schema}.record r WHERE r.id > $1"),
+            sql: format!("SELECT {COLUMNS}, r.id, r.due, r.state FROM {schema}.record r WHERE r.id > $1"),
             values: Vec::new(),
         };
         match filter.state {
@@ -150,11 +167,11 @@ pub(crate) async fn log(
     let more = found.len() > limit;
     if query.newest {
         found.drain(..found.len().saturating_sub(limit));
-        return Ok(Page { items: found, next: None, now });
+        return Ok(Page::of(found, None, now));
     }
     found.truncate(limit);
     let next = found.last().filter(|_| more).map(|event| event.seq);
-    Ok(Page { items: found, next, now })
+    Ok(Page::of(found, next, now))
 }
 
 /// The statements that tell of a record; `None` if there is neither a record nor the memory of one.

@@ -88,6 +88,16 @@ pub(crate) fn state_number(state: StateName) -> i16 {
     }
 }
 
+/// The state that a row is filed under, by when it is due and the number of its state.
+pub(crate) fn filed_state(due: i64, number: i16) -> StateName {
+    match (due, number) {
+        (0, _) => StateName::Running,
+        (1, _) => StateName::InDoubt,
+        (_, 3) => StateName::Rejected,
+        _ => StateName::Succeeded,
+    }
+}
+
 /// How long after its last write something of a record is due; -1 while running, -2 in doubt.
 pub(crate) fn due_after(draft: &Draft) -> i64 {
     match (&draft.body.state, draft.body.due_after_ms()) {
@@ -124,6 +134,13 @@ pub(crate) fn read(row: &impl Fields, at: usize, intent: &IntentId) -> Result<Ar
 /// Reads whatever record a row holds.
 pub(crate) fn read_any(row: &impl Fields, at: usize) -> Result<Record, Trouble> {
     let intent = whole(row.field(at)?, row.field(at + 1)?);
+    unpack(row, at, intent).map_err(|trouble| match trouble {
+        Trouble::Damaged(damage) => Trouble::Unreadable(intent, damage),
+        other => other,
+    })
+}
+
+fn unpack(row: &impl Fields, at: usize, intent: IntentId) -> Result<Record, Trouble> {
     let time = |column: usize| -> Result<Millis, Trouble> {
         Ok(Millis(u64::try_from(row.field::<i64>(column)?).unwrap_or(0)))
     };

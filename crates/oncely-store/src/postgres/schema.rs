@@ -37,7 +37,7 @@ struct Step {
 /// The filler rows make the file of `record` large enough that no plan prefers to read all of it, also when it was
 /// planned while the table was empty and is used until the next ANALYZE; `vacuum_truncate` keeps it so, and spares the
 /// exclusive lock of a truncation.
-const STEPS: [Step; 3] = [
+const STEPS: [Step; 4] = [
     Step {
         oldest: 1,
         sql: r#"
@@ -143,6 +143,14 @@ ALTER TABLE {schema}.audit DISABLE TRIGGER gate;
         oldest: 1,
         sql: r#"
 ALTER TABLE {schema}.ledger ADD COLUMN id uuid NOT NULL DEFAULT gen_random_uuid();
+"#,
+    },
+    // What a purge drops by its age is found by its age.
+    Step {
+        oldest: 1,
+        sql: r#"
+CREATE INDEX forgotten_at ON {schema}.forgotten (at);
+CREATE INDEX waiting_until ON {schema}.waiting (until);
 "#,
     },
 ];

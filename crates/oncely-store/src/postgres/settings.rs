@@ -13,14 +13,25 @@ use super::options::{Durability, PostgresOptions};
 /// The oldest server that is supported.
 const OLDEST: i32 = 130_000;
 
+/// How it tells what grows with every change of roles, and when it was started.
+const TIMELINE: &str = "CASE WHEN pg_is_in_recovery() THEN 0 ELSE \
+     ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int8 END";
+const STARTED: &str = "pg_postmaster_start_time()";
+
+/// For one that is not PostgreSQL itself, and has no such functions: no change of roles can be seen, and as it may have been
+/// started just now, no age is certain.
+const NO_TIMELINE: &str = "0::int8";
+const STARTED_NOW: &str = "clock_timestamp()";
+
+/// What the server says of a function that it does not have.
+const NO_FUNCTION: &str = "42883";
+
 const ASK: &str = "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding'), \
      pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit'), \
      current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_standby_names'), \
      current_setting('statement_timeout'), current_setting('transaction_timeout', true), \
      current_setting('client_min_messages'), \
-     CASE WHEN pg_is_in_recovery() THEN 0 ELSE \
-       ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int8 END, \
-     floor(date_part('epoch', pg_postmaster_start_time()) * 1000)::int8, \
+     {timeline}, floor(date_part('epoch', {started}) * 1000)::int8, \
      coalesce(host(inet_client_addr()) = $1 AND inet_client_port() = $2, false), \
      coalesce(host(inet_server_addr()) = $3 AND inet_server_port() = $4, false)";
 
@@ -86,8 +97,18 @@ pub(crate) async fn check(
         (&to, Type::TEXT),
         (&to_port, Type::INT4),
     ];
-    let asked = client.query_typed(ASK, &params).await;
-    let rows = asked.map_err(|error| Trouble::from(error).at(&address, Doing::Reading))?;
+    let ask = async |timeline: &str, started: &str| {
+        let sql = ASK.replace("{timeline}", timeline).replace("{started}", started);
+        client.query_typed(&sql, &params).await.map_err(Trouble::from)
+    };
+    let asked = match ask(TIMELINE, STARTED).await {
+        Err(trouble) if trouble.code() == Some(NO_FUNCTION) => match options.durability {
+            Durability::Strict => return Err(not_postgres(&trouble, &address)),
+            Durability::BestEffort => ask(NO_TIMELINE, STARTED_NOW).await,
+        },
+        asked => asked,
+    };
+    let rows = asked.map_err(|trouble| trouble.at(&address, Doing::Reading))?;
     let fail = |error: tokio_postgres::Error| Trouble::from(error).at(&address, Doing::Reading);
     let Some(row) = rows.first() else {
         return Err(refusal(
@@ -121,6 +142,17 @@ pub(crate) async fn check(
         has_standbys: answers.has_standbys(),
         synchronous_commit: answers.synchronous_commit,
     })
+}
+
+/// What cannot be asked cannot be trusted.
+fn not_postgres(trouble: &Trouble, address: &str) -> StoreError {
+    let StoreError { message, .. } = trouble.at(address, Doing::Reading);
+    let what = format!(
+        "it is not PostgreSQL itself, as it lacks what tells of a change of roles, so that what a failover loses would \
+         not be noticed ({message})"
+    );
+    let next = "use PostgreSQL; or accept the loss with ?durability=best-effort";
+    refusal(address, StoreErrorKind::Unsuitable, &what, next)
 }
 
 impl Answers {

@@ -12,12 +12,10 @@ use tokio::time::Instant;
 
 use super::rows::{self, Half};
 
-/// A waiter is woken after this time at the latest.
-const WAIT_MAX: Duration = Duration::from_millis(250);
-
 /// The waiting callers of one store.
-#[derive(Default)]
 pub(crate) struct Waiters {
+    /// A waiter is woken after this time at the latest.
+    wait_max: Duration,
     waiting: Mutex<HashMap<IntentId, Vec<Waiter>>>,
     /// How many wait, readable without the lock: writes ask on every record.
     count: AtomicUsize,
@@ -34,10 +32,20 @@ struct Waiter {
 }
 
 impl Waiters {
+    pub(crate) fn new(wait_max: Duration) -> Self {
+        Self {
+            wait_max,
+            waiting: Mutex::default(),
+            count: AtomicUsize::new(0),
+            came: Notify::new(),
+            hears: AtomicBool::new(false),
+        }
+    }
+
     /// Waits for a change. The record is looked at after this, so that no change falls between.
     pub(crate) fn register(&self, intent: IntentId, seen: Version) -> oneshot::Receiver<()> {
         let (wake, woken) = oneshot::channel();
-        let waiter = Waiter { seen, deadline: Instant::now() + WAIT_MAX, wake };
+        let waiter = Waiter { seen, deadline: Instant::now() + self.wait_max, wake };
         self.lock().entry(intent).or_default().push(waiter);
         self.count.fetch_add(1, Ordering::SeqCst);
         self.came.notify_one();

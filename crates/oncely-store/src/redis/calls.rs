@@ -5,7 +5,7 @@ use std::sync::Arc;
 use oncely_core::limits::AUDIT_FOR_MS;
 use oncely_core::{
     Change, Created, Draft, Event, EventKind, IntentId, Millis, Record, Replaced, State, StoreError,
-    StoreErrorKind, Stored, Version, Wrote,
+    StoreErrorKind, Stored, Unreadable, Version, Wrote,
 };
 use tokio::sync::oneshot;
 
@@ -16,8 +16,11 @@ use super::link::{Answer, Asks, Part, Writes};
 use super::resp::{Value, command, encode};
 use super::scripts::Script;
 use super::value::{
-    Filed, Found, filed, filed_again, pack, pack_entries, read_version, unpack, version_text,
+    DUE_FIRST, DUE_REJECTED, Filed, Found, filed, filed_again, filed_state, pack, pack_entries, read_version,
+    unpack, version_of, version_text,
 };
+use crate::unreadable;
+use crate::wire::Damaged;
 
 /// A request that was handed in, and the shard that it went to.
 pub(crate) struct Asked {
@@ -227,6 +230,30 @@ impl Shared {
         self.run(shard, Script::Reindex, &names, &[&intent.0, version.as_bytes(), due.as_bytes()])
     }
 
+    /// Has the purge look again later at a record that it cannot read.
+    pub(crate) fn ask_postpone(&self, intent: &IntentId) -> Asked {
+        let shard = self.keys.shard(intent);
+        let (rejected, after) = (DUE_REJECTED.to_string(), unreadable::LOOK_AGAIN_MS.to_string());
+        let arguments = [&intent.0[..], DUE_FIRST.as_bytes(), rejected.as_bytes(), after.as_bytes()];
+        self.run(shard, Script::Postpone, &[&self.keys.due(shard)], &arguments)
+    }
+
+    /// What can be known of a record that cannot be read: its version, and where it is filed.
+    pub(crate) async fn unreadable(&self, intent: IntentId) -> Result<Unreadable, StoreError> {
+        let (keys, shard) = (&self.keys, self.keys.shard(&intent));
+        let value = command(&[b"GET", &keys.record(&intent)]);
+        let due = command(&[b"ZSCORE", &keys.due(shard), &intent.0]);
+        let replies = self.ask(shard, &[value, due]).replies().await?;
+        let bytes = replies.first().and_then(Value::bytes);
+        let why = match bytes.map(|bytes| unpack(&intent, bytes)) {
+            Some(Err(Damaged(why))) => why,
+            Some(Ok(_)) => "it could not be read a moment ago",
+            None => "its key does not hold a record",
+        };
+        let (version, due) = (bytes.and_then(version_of), replies.get(1).and_then(Value::number));
+        Ok(Unreadable { intent, version, state: filed_state(due), why: why.to_owned() })
+    }
+
     /// A value as a record, which may be none.
     pub(crate) fn stored(
         &self,
@@ -242,7 +269,7 @@ impl Shared {
 
     pub(crate) fn found(&self, intent: &IntentId, value: &Value) -> Result<Found, StoreError> {
         let bytes = value.bytes().ok_or_else(|| odd(value, &self.describe))?;
-        unpack(intent, bytes).map_err(|damage| damaged(damage, &self.describe))
+        unpack(intent, bytes).map_err(|Damaged(why)| unreadable::refusal(intent, why, &self.describe))
     }
 
     /// A version that was just written, and when.

@@ -69,7 +69,7 @@ pub(crate) fn refused(words: &str, server: &str) -> StoreError {
     StoreError { kind, message: format!("{server} refused: {words}{nothing}; {fix}"), wrote }
 }
 
-/// Bytes of the ledger that make no sense.
+/// Bytes of the ledger that make no sense, and are no record's.
 pub(crate) fn damaged(damage: Damaged, server: &str) -> StoreError {
     StoreError::before(StoreErrorKind::Corrupt, format!("a record in {server} is damaged: {}", damage.0))
 }

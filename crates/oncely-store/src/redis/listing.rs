@@ -2,10 +2,12 @@
 
 use oncely_core::limits::PAGE_MAX;
 use oncely_core::{
-    Filter, IntentId, IntentName, Key, Page, Scope, StateName, StoreError, Stored, ToolName, Version,
+    Filter, IntentId, IntentName, Key, Millis, Page, Scope, StateName, StoreError, StoreErrorKind, Stored,
+    ToolName, Unreadable, Version,
 };
 
 use super::Shared;
+use super::calls::Asked;
 use super::errors::odd;
 use super::merge::{Merge, Piece, Source, Toward};
 use super::resp::{Value, command};
@@ -14,6 +16,8 @@ use super::value::{DUE_IN_DOUBT, place};
 /// Records that are read at once: results may be large.
 const READ_MAX: usize = 64;
 
+/// A record, or what is known of one that cannot be read.
+type Listed = Result<Stored, Unreadable>;
 /// A record's shard, its place among all, and which it is.
 type Entry = (u16, u64, IntentId);
 
@@ -28,11 +32,13 @@ impl Shared {
         let limit = limit.clamp(1, PAGE_MAX);
         if let Some(intent) = exact_intent(&filter) {
             // The whole name is given: look it up, unless it is filed under another id.
-            let found = self.loaded(self.ask_load(&intent), intent).await?;
-            if let Some(found) = found.filter(|found| filter.accepts(&found.record)) {
-                let now = found.now;
-                let items = if from == 0 { vec![found] } else { Vec::new() };
-                return Ok(Page { items, next: None, now });
+            let found = self.read(self.ask_load(&intent), intent).await?;
+            if found.as_ref().is_some_and(|found| may_match(&filter, found)) {
+                let mut page = Page::of(Vec::new(), None, self.now().await?);
+                if from == 0 {
+                    found.into_iter().for_each(|found| put_on(&mut page, found));
+                }
+                return Ok(page);
             }
         }
         let mut entries = match filter.state {
@@ -40,22 +46,25 @@ impl Shared {
             Some(StateName::Running) => Entries::Running(self.in_order(from)),
             _ => Entries::All(self.in_order(from)),
         };
-        let (mut items, mut last) = (Vec::new(), from);
+        let (mut page, mut last) = (Page::of(Vec::new(), None, Millis(0)), from);
         loop {
             let part = entries.next(self).await?;
             if part.is_empty() {
-                return Ok(Page { items, next: None, now: self.now().await? });
+                page.now = self.now().await?;
+                return Ok(page);
             }
             for part in part.chunks(READ_MAX) {
-                for (place, stored) in self.read_all(part).await? {
-                    if place <= from || !filter.accepts(&stored.record) {
+                for (place, found) in self.read_all(part).await? {
+                    if place <= from || !may_match(&filter, &found) {
                         continue;
                     }
-                    if items.len() == limit {
-                        return Ok(Page { items, next: Some(last), now: self.now().await? });
+                    if page.items.len() + page.unreadable.len() == limit {
+                        page.next = Some(last);
+                        page.now = self.now().await?;
+                        return Ok(page);
                     }
                     last = place;
-                    items.push(stored);
+                    put_on(&mut page, found);
                 }
             }
         }
@@ -66,16 +75,26 @@ impl Shared {
     }
 
     /// Reads records; those that are gone by now are left out.
-    async fn read_all(&self, entries: &[Entry]) -> Result<Vec<(u64, Stored)>, StoreError> {
+    async fn read_all(&self, entries: &[Entry]) -> Result<Vec<(u64, Listed)>, StoreError> {
         let asked: Vec<_> =
             entries.iter().map(|(_, place, intent)| (*place, *intent, self.ask_load(intent))).collect();
         let mut found = Vec::with_capacity(entries.len());
         for (place, intent, asked) in asked {
-            if let Some(stored) = self.loaded(asked, intent).await? {
-                found.push((place, stored));
+            if let Some(listed) = self.read(asked, intent).await? {
+                found.push((place, listed));
             }
         }
         Ok(found)
+    }
+
+    /// A record that was asked for; one that cannot be read must not hide the others.
+    async fn read(&self, asked: Asked, intent: IntentId) -> Result<Option<Listed>, StoreError> {
+        match self.loaded(asked, intent).await {
+            Err(error) if error.kind == StoreErrorKind::Corrupt => {
+                self.unreadable(intent).await.map(|unreadable| Some(Err(unreadable)))
+            }
+            loaded => loaded.map(|found| found.map(Ok)),
+        }
     }
 
     /// The records that are filed as in doubt: few, so that they are read at once.
@@ -127,6 +146,27 @@ impl Shared {
     pub(crate) fn intent(&self, member: &Value) -> Result<IntentId, StoreError> {
         let bytes = member.bytes().and_then(|bytes| bytes.try_into().ok());
         bytes.map(IntentId).ok_or_else(|| odd(member, &self.describe))
+    }
+}
+
+/// Whether a record is to be listed. Of one that cannot be read only its id and where it is filed are known.
+fn may_match(filter: &Filter, found: &Listed) -> bool {
+    match found {
+        Ok(stored) => filter.accepts(&stored.record),
+        Err(Unreadable { intent, state, .. }) => {
+            filter.state.is_none_or(|wanted| wanted == *state)
+                && filter
+                    .id_prefix
+                    .as_ref()
+                    .is_none_or(|prefix| intent.to_string().starts_with(prefix.as_str()))
+        }
+    }
+}
+
+fn put_on(page: &mut Page<Stored>, found: Listed) {
+    match found {
+        Ok(stored) => page.items.push(stored),
+        Err(unreadable) => page.unreadable.push(unreadable),
     }
 }
 

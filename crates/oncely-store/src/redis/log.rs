@@ -43,12 +43,12 @@ impl Shared {
         let now = self.now().await?;
         if query.newest {
             found.drain(..found.len().saturating_sub(limit));
-            return Ok(Page { items: found, next: None, now });
+            return Ok(Page::of(found, None, now));
         }
         let more = found.len() > limit;
         found.truncate(limit);
         let next = found.last().filter(|_| more).map(|event| event.seq);
-        Ok(Page { items: found, next, now })
+        Ok(Page::of(found, next, now))
     }
 
     /// The places of all events of a record; `None` if some may be missing.

@@ -150,7 +150,7 @@ impl RedisStore {
 
 impl Shared {
     async fn open(options: RedisOptions, runtime: Handle) -> Result<Self, StoreError> {
-        let describe = options.describe();
+        let (describe, look_every) = (options.describe(), options.look_every);
         let router = Router::find(Dialer::new(options)?, runtime.clone()).await?;
         let (head, keys) = head::open(&router).await?;
         router.set_ledger(head, keys.clone());
@@ -164,7 +164,7 @@ impl Shared {
         Ok(Self {
             opened_by: Opener::this(),
             describe,
-            watching: Watching::start(&router, keys.clone(), &runtime),
+            watching: Watching::start(&router, keys.clone(), &runtime, look_every),
             router,
             runtime,
             clocks: Clocks::new(keys.shards()),

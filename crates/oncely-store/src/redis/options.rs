@@ -86,6 +86,8 @@ pub struct RedisOptions {
     pub audit_max: u64,
     /// How many requests may wait for one server; more are refused.
     pub queue_max: usize,
+    /// How often a caller that waits for a record looks by itself where messages arrive: they can be lost.
+    pub look_every: Duration,
 }
 
 impl RedisOptions {
@@ -108,6 +110,7 @@ impl RedisOptions {
             shards: None,
             audit_max: 1_000_000,
             queue_max: 16_384,
+            look_every: Duration::from_millis(500),
         }
     }
 

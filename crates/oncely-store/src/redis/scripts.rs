@@ -32,6 +32,8 @@ pub(crate) enum Script {
     Bring,
     /// Raises counters to what a move brings.
     Raise,
+    /// Puts off the next look at a record that cannot be read.
+    Postpone,
 }
 
 const ADD: &str = include_str!("scripts/common.lua");
@@ -42,7 +44,7 @@ const GATE: &str = include_str!("scripts/gate.lua");
 const ALLOW_OOM: &str = "#!lua flags=allow-oom\n";
 
 /// In the order of [`Script`]: what comes before it, itself, and whether it is to be run when memory is full.
-const SOURCES: [(&[&str], &str, bool); 11] = [
+const SOURCES: [(&[&str], &str, bool); 12] = [
     (&[ADD, GATE], include_str!("scripts/create.lua"), false),
     (&[ADD, GATE, JOIN], include_str!("scripts/replace.lua"), true),
     (&[ADD, GATE, JOIN, REMEMBER], include_str!("scripts/note.lua"), true),
@@ -54,6 +56,7 @@ const SOURCES: [(&[&str], &str, bool); 11] = [
     (&[GATE], include_str!("scripts/plan.lua"), false),
     (&[GATE, JOIN, REMEMBER], include_str!("scripts/bring.lua"), false),
     (&[GATE], include_str!("scripts/raise.lua"), false),
+    (&[], include_str!("scripts/postpone.lua"), true),
 ];
 
 /// The names that servers give to the scripts: the same everywhere, since they are digests.

@@ -3,8 +3,8 @@
 use oncely_core::limits::{AUDIT_FOR_MS, PAGE_MAX};
 use oncely_core::machine::{Input, Write, step};
 use oncely_core::{
-    Change, Counter, IntentId, Millis, Namespace, PurgeReport, Replaced, StateName, StoreError, Stored,
-    Tally, ToolName, Wrote,
+    Change, Counter, IntentId, Millis, Namespace, PurgeReport, Replaced, StateName, StoreError,
+    StoreErrorKind, Stored, Tally, ToolName, Wrote,
 };
 
 use super::Shared;
@@ -48,8 +48,15 @@ impl Shared {
         let loads: Vec<_> =
             due.into_iter().map(|(intent, now)| (intent, now, self.ask_load(&intent))).collect();
         for (intent, now, asked) in loads {
-            let there = self.loaded(asked, intent).await?;
-            self.expire(intent, now, there, &mut report).await?;
+            match self.loaded(asked, intent).await {
+                Ok(there) => self.expire(intent, now, there, &mut report).await?,
+                // It may be all that tells of an effect: it stays, out of the way of the others.
+                Err(error) if error.kind == StoreErrorKind::Corrupt => {
+                    self.ask_postpone(&intent).replies().await?;
+                    report.unreadable += 1;
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(report)
     }

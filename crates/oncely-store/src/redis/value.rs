@@ -6,8 +6,8 @@
 //! or "when this version was written".
 
 use oncely_core::{
-    Draft, Event, IntentId, IntentName, Key, Millis, Namespace, Record, Scope, Stamp, State, ToolName,
-    Version,
+    Draft, Event, IntentId, IntentName, Key, Millis, Namespace, Record, Scope, Stamp, State, StateName,
+    ToolName, Version,
 };
 
 use crate::codec::{Columns, kept, pack_body, pack_events, unpack_record};
@@ -156,7 +156,7 @@ fn split(bytes: &[u8]) -> Result<Parts<'_>, Damaged> {
     let short = Damaged("a value ends too early");
     let mut from = Unpacker::new(bytes);
     if from.byte()? != VALUE_VERSION {
-        return Err(Damaged("the value has an unknown version"));
+        return Err(Damaged("its version is unknown; a newer oncely may have written it"));
     }
     let (body_len, kept_len) = (u32::from_be_bytes(from.array()?), u32::from_be_bytes(from.array()?));
     let rest = bytes.get(9..).ok_or(short)?;
@@ -230,6 +230,16 @@ pub(crate) fn filed(draft: &Draft) -> Filed {
     let longest = body.retention.replay_for_ms.max(body.retention.remember_for_ms);
     let keep = if longest > DUE_MS_MAX { none() } else { (longest + SLACK_MS).to_string() };
     Filed { due: due_ms.to_string(), from, keep }
+}
+
+/// The state that a record is filed under.
+pub(crate) fn filed_state(due: Option<u64>) -> StateName {
+    match due {
+        None => StateName::Running,
+        Some(due) if due.to_string() == DUE_IN_DOUBT => StateName::InDoubt,
+        Some(due) if due >= DUE_REJECTED => StateName::Rejected,
+        Some(_) => StateName::Succeeded,
+    }
 }
 
 /// Where a record is filed that is there already.

@@ -18,9 +18,7 @@ use super::router::Router;
 use super::subscriber::{Heard, Subscriber};
 use super::value::version_of;
 
-/// A waiter whose channel is listened to is woken after this time at the latest, to see whether the owner still lives.
-const LISTENING_MAX: Duration = Duration::from_millis(500);
-/// One whose channel is not.
+/// A waiter whose channel is not listened to is woken after this time at the latest, to see whether the owner still lives.
 const LOOKING_MAX: Duration = Duration::from_millis(100);
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_millis(20);
@@ -47,12 +45,14 @@ enum Told {
 }
 
 impl Watching {
-    pub(crate) fn start(router: &Arc<Router>, keys: Keys, runtime: &Handle) -> Self {
+    /// Who is listened to is woken after `look_every` at the latest.
+    pub(crate) fn start(router: &Arc<Router>, keys: Keys, runtime: &Handle, look_every: Duration) -> Self {
         let (tell, told) = mpsc::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         let hub = Hub {
             router: Arc::clone(router),
             keys,
+            look_every,
             waiting: Arc::clone(&waiting),
             waiters: HashMap::new(),
             channels: HashMap::new(),
@@ -96,6 +96,7 @@ struct Channel {
 struct Hub {
     router: Arc<Router>,
     keys: Keys,
+    look_every: Duration,
     waiting: Arc<AtomicUsize>,
     waiters: HashMap<IntentId, Vec<Waiter>>,
     channels: HashMap<IntentId, Channel>,
@@ -123,7 +124,7 @@ impl Hub {
 
     fn watch(&mut self, intent: IntentId, seen: Version, wake: oneshot::Sender<()>) {
         let is_open = self.listen(intent);
-        let patience = if is_open { LISTENING_MAX } else { LOOKING_MAX };
+        let patience = if is_open { self.look_every } else { LOOKING_MAX };
         let waiter = Waiter { seen, deadline: Instant::now() + patience, wake };
         self.waiters.entry(intent).or_default().push(waiter);
         // Looked at after signing in, so that no change falls between; and again when the channel opens.

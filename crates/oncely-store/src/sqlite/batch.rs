@@ -14,12 +14,13 @@ use oncely_core::{
     Replaced, State, StoreError, Stored, Tally, Version,
 };
 use rusqlite::{Connection, OptionalExtension};
-use tokio::sync::oneshot;
 
+use super::courier::Reply;
 use super::errors::Trouble;
 use super::gate;
 use super::rows::{self, DUE_FIRST, Slot, Tools, select_records};
 use crate::codec::{count_events, extend_trail, pack_events, pack_trail, unpack_trail};
+use crate::unreadable;
 
 /// How much later the purge looks again at a record that it was told to keep.
 const LOOK_AGAIN_MS: u64 = 60_000;
@@ -70,7 +71,7 @@ pub(crate) enum Answer {
 /// A request and whom to answer.
 pub(crate) struct Op {
     pub(crate) request: Request,
-    pub(crate) reply: oneshot::Sender<Result<Answer, StoreError>>,
+    pub(crate) reply: Reply,
 }
 
 impl Request {
@@ -276,6 +277,12 @@ impl<'a> Batch<'a> {
         let due = self.due(limit)?;
         let mut report = PurgeReport { more: due.len() >= limit, ..PurgeReport::default() };
         for (id, record) in due {
+            // What cannot be read may be all that tells of an effect: it stays, out of the way of the others.
+            let Some(record) = record else {
+                report.unreadable += 1;
+                self.look_again(id, unreadable::LOOK_AGAIN_MS)?;
+                continue;
+            };
             match step(Some(&record), &Input::Expire, self.now).write {
                 Write::Remove => {
                     rows::delete(self.connection, id)?;
@@ -290,10 +297,7 @@ impl<'a> Batch<'a> {
                     self.put(&lighter, Vec::new());
                 }
                 Write::Nothing => {
-                    let later = self.now.plus(LOOK_AGAIN_MS).0 as i64;
-                    self.connection
-                        .prepare_cached("UPDATE record SET due = ?2 WHERE id = ?1")?
-                        .execute((id, later))?;
+                    self.look_again(id, LOOK_AGAIN_MS)?;
                     continue;
                 }
             }
@@ -305,15 +309,26 @@ impl<'a> Batch<'a> {
         Ok(report)
     }
 
-    /// The first records of which something is due, except those that this very batch has written.
-    fn due(&self, limit: usize) -> Result<Vec<(i64, Record)>, Trouble> {
+    /// Leaves a record for a later purge.
+    fn look_again(&self, id: i64, after_ms: u64) -> Result<(), Trouble> {
+        let later = self.now.plus(after_ms).0 as i64;
+        self.connection.prepare_cached("UPDATE record SET due = ?2 WHERE id = ?1")?.execute((id, later))?;
+        Ok(())
+    }
+
+    /// The first records of which something is due, except those that this very batch has written; `None` for one that
+    /// cannot be read.
+    fn due(&self, limit: usize) -> Result<Vec<(i64, Option<Record>)>, Trouble> {
         let mut statement = self.connection.prepare_cached(select_records!(
             "WHERE r.due BETWEEN ?1 AND ?2 AND r.version < ?3 ORDER BY r.due LIMIT ?4"
         ))?;
         let mut rows = statement.query((DUE_FIRST, self.now.0 as i64, self.seq as i64, limit as i64))?;
         let mut due = Vec::new();
         while let Some(row) = rows.next()? {
-            due.push(rows::read_row(row)?);
+            due.push(match rows::read_row(row) {
+                Err(Trouble::Unreadable(..)) => (row.get(0)?, None),
+                read => read.map(|(id, record)| (id, Some(record)))?,
+            });
         }
         Ok(due)
     }

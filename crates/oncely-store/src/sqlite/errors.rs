@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use oncely_core::{StoreError, StoreErrorKind, Wrote};
+use oncely_core::{IntentId, StoreError, StoreErrorKind, Wrote};
 use rusqlite::ErrorCode;
 
+use crate::unreadable;
 use crate::wire::Damaged;
 
 /// What can go wrong inside the ledger, before it is known what was written.
@@ -16,6 +17,8 @@ pub(crate) enum Trouble {
     System(rustix::io::Errno),
     /// Stored bytes do not follow their format.
     Damaged(Damaged),
+    /// Those of this very record do not.
+    Unreadable(IntentId, &'static str),
     /// A ready-made error.
     Store(StoreError),
 }
@@ -49,6 +52,10 @@ impl Trouble {
     pub(crate) fn at(self, path: &Path, wrote: Wrote) -> StoreError {
         let (kind, what) = match self {
             Self::Store(error) => return StoreError { wrote, ..error },
+            Self::Unreadable(intent, why) => {
+                let error = unreadable::refusal(&intent, why, &path.display().to_string());
+                return StoreError { wrote, ..error };
+            }
             Self::Damaged(Damaged(what)) => (StoreErrorKind::Corrupt, what.to_owned()),
             Self::System(rustix::io::Errno::TIMEDOUT) => (
                 StoreErrorKind::Unavailable,

@@ -1,7 +1,7 @@
 //! The SQLite ledger: one file that several processes share, durable before acknowledged.
 //!
 //! - [`options`], [`files`], [`connect`], [`schema`], [`examine`]: opening, and refusing what is not safe.
-//! - [`writer`], [`batch`], [`rows`], [`commit`], [`barrier`], [`thread`]: one thread commits what many callers ask for.
+//! - [`writer`], [`batch`], [`rows`], [`commit`], [`barrier`], [`thread`], [`crowd`], [`courier`]: one commits for many.
 //! - [`turnstile`]: how processes take turns. [`checkpoint`]: how the log is kept short. [`gate`], [`moving`]: how it moves.
 //! - [`read`], [`cache`], [`elsewhere`]: reading, beside the writer. [`within`]: one transaction with the caller's data.
 
@@ -11,6 +11,8 @@ mod cache;
 mod checkpoint;
 mod commit;
 mod connect;
+mod courier;
+mod crowd;
 mod elsewhere;
 mod errors;
 mod examine;
@@ -27,7 +29,7 @@ mod within;
 mod writer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
 use oncely_core::{
@@ -37,6 +39,7 @@ use oncely_core::{
 };
 use tokio::sync::oneshot;
 
+pub use courier::bring_answers_together;
 pub(crate) use examine::{check, migrate, migration_sql};
 pub use options::{SqliteOptions, WrittenBy};
 pub use within::SqliteTransaction;
@@ -49,6 +52,8 @@ use crate::watch::Watchers;
 use batch::{Answer, Op, Request};
 use cache::Remembered;
 use checkpoint::Checkpointer;
+use courier::{Answered, Reply};
+use crowd::Crowd;
 use elsewhere::Elsewhere;
 use errors::Trouble;
 use files::Files;
@@ -87,8 +92,7 @@ struct Shared {
     watchers: Watchers,
     /// Whether records have been asked for before.
     is_warm: AtomicBool,
-    /// How many requests wait for the writer. Counted here, since a bounded queue is paid for in full when it is made.
-    queued: AtomicUsize,
+    crowd: Crowd,
 }
 
 impl Shared {
@@ -156,7 +160,7 @@ impl SqliteStore {
             tallies: Tallies::default(),
             watchers: Watchers::new(),
             is_warm: AtomicBool::new(false),
-            queued: AtomicUsize::new(0),
+            crowd: Crowd::default(),
         });
         let writer = Writer::new(Arc::clone(&shared), connection, writers_stile, checkpointer)?;
         let hands = Hands::new(writer, queued);
@@ -171,17 +175,12 @@ impl SqliteStore {
     }
 
     /// Hands a request to the writer, at once; the result is for its answer.
-    fn submit(&self, request: Request) -> Result<oneshot::Receiver<Result<Answer, StoreError>>, StoreError> {
+    fn submit(&self, request: Request) -> Result<oneshot::Receiver<Answered>, StoreError> {
         self.shared.check_process()?;
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         let closed =
             || StoreError::before(StoreErrorKind::Unavailable, "the ledger is closed; nothing was written");
-        let most = self.shared.options.queue_max;
-        if self.shared.queued.fetch_add(1, Ordering::Relaxed) >= most {
-            self.shared.queued.fetch_sub(1, Ordering::Relaxed);
-            let message = format!("{most} writes wait already; nothing was written; try again");
-            return Err(StoreError::before(StoreErrorKind::Overloaded, message));
-        }
+        self.shared.crowd.join(self.shared.options.queue_max)?;
         let op = Op { request, reply };
         let taken = if self.is_written_by_callers() { self.hands.take_on(op) } else { Ok(Some(op)) };
         let handed_in = taken.and_then(|left| match (left, &self.queue) {
@@ -189,10 +188,7 @@ impl SqliteStore {
             (Some(op), Some(queue)) => queue.send(op).map_err(|_| closed()),
             (Some(_), None) => Err(closed()),
         });
-        if handed_in.is_err() {
-            self.shared.queued.fetch_sub(1, Ordering::Relaxed);
-        }
-        handed_in.map(|()| answer)
+        handed_in.inspect_err(|_| self.shared.crowd.leave()).map(|()| answer)
     }
 
     fn ask<T: Send + 'static>(&self, request: Request, pick: fn(Answer) -> Option<T>) -> StoreFuture<'_, T> {
@@ -235,7 +231,9 @@ impl Store for SqliteStore {
 
     fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
         let is_first = !self.shared.is_warm.swap(true, Ordering::Relaxed);
-        if !is_first {
+        // Else the writer does: where many wait, and the first time, since one call then needs no second connection.
+        let looks = !is_first && !self.shared.crowd.is_dense();
+        if looks {
             match self.shared.load(&intent) {
                 Ok(None) => {}
                 Ok(Some(there)) => return ready(Ok(Created::Exists(there))),
@@ -245,25 +243,19 @@ impl Store for SqliteStore {
         if let Err(error) = check_events(&events, EVENTS_MAX) {
             return ready(Err(error));
         }
-        let asked =
-            self.ask(Request::Create { intent, draft: Box::new(draft), events }, |answer| match answer {
-                Answer::Created(created) => Some(created),
-                _ => None,
-            });
-        if !is_first {
-            return asked;
+        let token = draft.body.token;
+        let request = Request::Create { intent, draft: Box::new(draft), events };
+        let asked = self.ask(request, |answer| match answer {
+            Answer::Created(created) => Some(created),
+            _ => None,
+        });
+        if looks {
+            asked
+        } else if is_first {
+            Box::pin(self.shared.read_if_refused(intent, asked))
+        } else {
+            Box::pin(self.shared.read_if_refused(intent, self.shared.claim_unseen(intent, token, asked)))
         }
-        // The first time the writer may as well look: a process that makes one call then needs no second connection.
-        // A ledger that takes no claims can still be read, though.
-        Box::pin(async move {
-            match asked.await {
-                Err(error) if error.wrote == Wrote::No => match self.shared.load(&intent)? {
-                    Some(there) => Ok(Created::Exists(there)),
-                    None => Err(error),
-                },
-                answered => answered,
-            }
-        })
     }
 
     fn load(&self, intent: IntentId) -> StoreFuture<'_, Option<Stored>> {
@@ -326,16 +318,16 @@ impl Store for SqliteStore {
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
         let found = self.shared.read(|connection| read::scan(connection, &filter, from, limit));
         let now = self.shared.clock.now();
-        ready(found.map(|(records, next)| {
+        ready(found.map(|read::Listed { records, unreadable, next }| {
             let items = records.into_iter().map(|record| Stored { record: Arc::new(record), now }).collect();
-            Page { items, next, now }
+            Page { items, unreadable, next, now }
         }))
     }
 
     fn log(&self, query: LogQuery) -> StoreFuture<'_, Page<LoggedEvent>> {
         let found = self.shared.read(|connection| read::log(connection, &query));
         let now = self.shared.clock.now();
-        ready(found.map(|(items, next)| Page { items, next, now }))
+        ready(found.map(|(items, next)| Page::of(items, next, now)))
     }
 
     fn purge(&self, limit: usize) -> StoreFuture<'_, PurgeReport> {
@@ -374,7 +366,7 @@ impl Store for SqliteStore {
     }
 
     fn health(&self) -> StoreHealth {
-        let queued = self.shared.queued.load(Ordering::Relaxed);
+        let queued = self.shared.crowd.waiting();
         StoreHealth { queued, queue_max: self.shared.options.queue_max, ..StoreHealth::local() }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use oncely_core::limits::PAGE_MAX;
 use oncely_core::{
     Counter, Filter, IntentId, Key, LogQuery, LoggedEvent, Millis, Namespace, Record, StateName, StoreError,
-    Tally, ToolName, Wrote,
+    Tally, ToolName, Unreadable, Wrote,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
@@ -65,30 +65,50 @@ pub(crate) fn scan(
     filter: &Filter,
     from: u64,
     limit: usize,
-) -> Result<(Vec<Record>, Option<u64>), Trouble> {
+) -> Result<Listed, Trouble> {
     let limit = limit.clamp(1, PAGE_MAX);
     if let Some(intent) = exact_intent(filter) {
-        // The whole name is given: look it up, unless it is filed under another id.
-        if let Some(record) = rows::read(connection, &intent)?.filter(|record| filter.accepts(record)) {
-            return Ok((if from == 0 { vec![record] } else { Vec::new() }, None));
+        // The whole name is given: look it up, unless it is filed under another id, or cannot be read.
+        let found = match rows::read(connection, &intent) {
+            Err(Trouble::Unreadable(..)) => None,
+            read => read?,
+        };
+        if let Some(record) = found.filter(|record| filter.accepts(record)) {
+            let records = if from == 0 { vec![record] } else { Vec::new() };
+            return Ok(Listed { records, ..Listed::default() });
         }
     }
     let (sql, values) = scan_sql(filter, from);
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(values))?;
-    let (mut records, mut last) = (Vec::new(), from);
+    let (mut listed, mut last) = (Listed::default(), from);
     while let Some(row) = rows.next()? {
-        let (id, record) = rows::read_row(row)?;
-        if !filter.accepts(&record) {
+        let read = match rows::read_row(row) {
+            Err(Trouble::Unreadable(intent, why)) => Err(rows::unreadable(row, intent, why)?),
+            read => Ok(read?.1),
+        };
+        if read.as_ref().is_ok_and(|record| !filter.accepts(record)) {
             continue;
         }
-        if records.len() == limit {
-            return Ok((records, Some(last)));
+        if listed.records.len() + listed.unreadable.len() == limit {
+            listed.next = Some(last);
+            return Ok(listed);
         }
-        last = id as u64;
-        records.push(record);
+        last = row.get::<_, i64>(0)? as u64;
+        match read {
+            Ok(record) => listed.records.push(record),
+            Err(unreadable) => listed.unreadable.push(unreadable),
+        }
     }
-    Ok((records, None))
+    Ok(listed)
+}
+
+/// One page of records, and where the next one starts.
+#[derive(Default)]
+pub(crate) struct Listed {
+    pub(crate) records: Vec<Record>,
+    pub(crate) unreadable: Vec<Unreadable>,
+    pub(crate) next: Option<u64>,
 }
 
 /// A query that leaves out most of what the filter would: open states and ids by their index, the rest in one pass.

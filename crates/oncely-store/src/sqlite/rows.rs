@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use oncely_core::{
-    IntentId, IntentName, Key, Millis, Namespace, Record, Scope, State, StateName, ToolName, Version,
+    IntentId, IntentName, Key, Millis, Namespace, Record, Scope, State, StateName, ToolName, Unreadable,
+    Version,
 };
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql};
@@ -26,7 +27,7 @@ macro_rules! select_records {
     ($rest:literal) => {
         concat!(
             "SELECT r.id, r.head, r.tail, r.version, r.changed_at, t.namespace, t.name, r.scope, r.key, r.body, ",
-            "r.result FROM record r CROSS JOIN tool t ON t.id = r.tool ",
+            "r.result, r.state FROM record r CROSS JOIN tool t ON t.id = r.tool ",
             $rest
         )
     };
@@ -97,6 +98,23 @@ pub(crate) fn read_row(row: &Row<'_>) -> Result<(i64, Record), Trouble> {
     let (head, tail) = intent.split_at_mut(HEAD_BYTES);
     copy(head, row.get_ref(1)?)?;
     copy(tail, row.get_ref(2)?)?;
+    let intent = IntentId(intent);
+    unpack(row, intent).map_err(|trouble| match trouble {
+        Trouble::Damaged(Damaged(why)) => Trouble::Unreadable(intent, why),
+        other => other,
+    })
+}
+
+/// What is known of a row of `select_records` whose record cannot be read.
+pub(crate) fn unreadable(row: &Row<'_>, intent: IntentId, why: &str) -> Result<Unreadable, Trouble> {
+    let version = u64::try_from(row.get::<_, i64>(3)?).ok().map(Version);
+    let filed = row.get::<_, i64>(11)?;
+    let state = StateName::ALL.into_iter().find(|state| state_number(*state) == filed);
+    let state = state.ok_or(Damaged("a state is not one"))?;
+    Ok(Unreadable { intent, version, state, why: why.to_owned() })
+}
+
+fn unpack(row: &Row<'_>, intent: IntentId) -> Result<(i64, Record), Trouble> {
     let name = IntentName {
         namespace: Namespace::parse(text(row.get_ref(5)?)?).map_err(|_| Damaged("a namespace is not one"))?,
         tool: ToolName::parse(text(row.get_ref(6)?)?).map_err(|_| Damaged("a tool name is not one"))?,
@@ -107,7 +125,7 @@ pub(crate) fn read_row(row: &Row<'_>) -> Result<(i64, Record), Trouble> {
         key: read_key(row.get_ref(8)?)?,
     };
     let columns = Columns {
-        intent: IntentId(intent),
+        intent,
         version: Version(row.get::<_, i64>(3)? as u64),
         changed_at: Millis(row.get::<_, i64>(4)? as u64),
         name,

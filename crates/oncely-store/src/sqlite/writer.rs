@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use oncely_core::{StoreError, Tally, Wrote};
 use rusqlite::Connection;
-use tokio::sync::oneshot;
 
 use super::Shared;
 use super::barrier::{pass_barrier, roll_back, watch_log, with_barrier};
-use super::batch::{Answer, Changed, Op, Request};
+use super::batch::{Changed, Op, Request};
 use super::checkpoint::{Checkpointer, copy_some};
 use super::commit::{after_commit, apply};
+use super::courier::{self, Answered, Reply};
 use super::errors::Trouble;
 use super::rows::Tools;
 use super::turnstile::{Turn, Turnstile};
@@ -38,8 +38,7 @@ const CALM_BATCH: usize = 12;
 /// How short the log is then, in pages.
 const CALM_PAGES: u32 = 100;
 
-type Reply = oneshot::Sender<Result<Answer, StoreError>>;
-type Written = (Vec<Changed>, Vec<Result<Answer, StoreError>>);
+type Written = (Vec<Changed>, Vec<Answered>);
 
 /// The writer: its place in the queue of writers, and its desk.
 pub(crate) struct Writer {
@@ -66,7 +65,7 @@ struct Desk {
 /// What a transaction wants done once it is committed.
 struct Applied {
     changed: Vec<Changed>,
-    answers: Vec<(Reply, Result<Answer, StoreError>)>,
+    answers: Vec<(Reply, Answered)>,
 }
 
 impl Writer {
@@ -191,10 +190,7 @@ impl Desk {
             Err(error) => {
                 // Counters that could not be written wait their time again.
                 self.tally_due_ms = boottime_ms() + TALLY_AFTER_MS;
-                for reply in replies {
-                    // The caller is gone.
-                    let _ = reply.send(Err(error.clone()));
-                }
+                courier::answer(replies.into_iter().map(|reply| (reply, Err(error.clone()))));
             }
         }
     }
@@ -224,7 +220,7 @@ impl Desk {
 
     /// Takes a request into the batch that is being put together.
     fn admit(&mut self, op: Op, requests: &mut Vec<Request>, replies: &mut Vec<Reply>) {
-        self.shared.queued.fetch_sub(1, Ordering::Relaxed);
+        self.shared.crowd.leave();
         if matches!(op.request, Request::Wake) {
             // To be woken is no reason to commit: it only makes the next wait a bounded one.
             self.tally_due_ms = boottime_ms() + TALLY_AFTER_MS;
@@ -287,11 +283,9 @@ impl Desk {
     /// Answers the callers and wakes those who wait.
     fn tell(&mut self, applied: Applied) {
         self.commits += 1;
+        self.shared.crowd.told();
         self.shared_by = self.shared_by - self.shared_by / 16 + applied.answers.len();
-        for (reply, answer) in applied.answers {
-            // The caller is gone; what it asked for is done all the same.
-            let _ = reply.send(answer);
-        }
+        courier::answer(applied.answers);
         for changed in applied.changed {
             let version = changed.now.as_ref().map(|record| record.version);
             self.shared.watchers.changed(&changed.intent, version);

@@ -1,6 +1,8 @@
 //! What the tests of this crate share: sample records, and short words for what is done with them.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod unreadable;
+
 use std::path::Path;
 use std::sync::Arc;
 

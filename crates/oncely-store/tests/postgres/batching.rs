@@ -5,6 +5,8 @@ use std::sync::Arc;
 use oncely_core::{
     Change, Created, Event, EventKind, LogQuery, Replaced, Store, StoreErrorKind, Version, Wrote,
 };
+use oncely_testkit::servers::{Postgres, Tap};
+use tokio::task::JoinSet;
 
 use crate::common::{LONG, draft, id, running, succeeded};
 use crate::{claim, database, open, server, with};
@@ -73,6 +75,32 @@ async fn a_duplicate_writes_nothing_at_all() {
     }
     assert_eq!(ask(sequence), before, "a duplicate took a number from the sequence");
     assert_eq!(ask("SELECT count(*) FROM oncely.audit").trim(), "1");
+}
+
+/// Counted on the way to the server, with statements under a name and without.
+#[tokio::test]
+async fn to_begin_to_end_and_to_be_a_duplicate_take_one_round_trip_each() {
+    for prepared in ["always", "never"] {
+        let address = server().fresh_database().unwrap();
+        let tap = Tap::to_port(server().port()).unwrap();
+        let through = server().url_through(tap.port(), database(&address));
+        let store = open(&with(&through, &format!("pool=1&prepared={prepared}"))).await;
+        let mut turns = Vec::new();
+        // Statements are made known to the server with their first use.
+        for key in ["first", "second", "third"] {
+            let mut count = vec![tap.turns()];
+            let Created::New(begun) = claim(&*store, key).await.unwrap() else { panic!("{key} was there") };
+            count.push(tap.turns());
+            let change = Change::Put(Box::new(draft(key, succeeded(key), LONG)));
+            let events = vec![Event::new(id(key), 1, EventKind::Succeeded)];
+            store.replace(id(key), begun.record.version, change, events).await.unwrap();
+            count.push(tap.turns());
+            assert!(matches!(claim(&*store, key).await.unwrap(), Created::Exists(_)));
+            count.push(tap.turns());
+            turns = count.windows(2).map(|two| two[1] - two[0]).collect();
+        }
+        assert_eq!(turns, [1, 1, 1], "prepared={prepared}: begin, end, duplicate");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -147,8 +175,47 @@ async fn transactions_that_are_in_each_others_way_are_tried_again() {
     assert_eq!(won, 48);
 }
 
+/// Nothing is answered while the server is stopped, so that what comes in can only wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_than_may_wait_are_refused_and_nothing_of_them_is_written() {
+    const QUEUE: usize = 4;
+    const CALLS: usize = 40;
+    let server = Postgres::start().unwrap();
+    let store = open(&with(&server.url("postgres"), &format!("pool=1&queue={QUEUE}&wait=60"))).await;
+    claim(&*store, "before").await.unwrap();
+    server.pause();
+    let mut calls = JoinSet::new();
+    for number in 0..CALLS {
+        let store = Arc::clone(&store);
+        calls.spawn(async move { (number, claim(&*store, &format!("k{number}")).await) });
+    }
+    let (mut refused, mut ended) = (Vec::new(), 0);
+    // One statement is under way with what waited when it was sent, and as much may wait behind it.
+    while refused.len() < CALLS - 2 * QUEUE {
+        let (number, claimed) = calls.join_next().await.unwrap().unwrap();
+        let error = claimed.unwrap_err();
+        assert_eq!((error.kind, error.wrote), (StoreErrorKind::Overloaded, Wrote::No), "{error}");
+        refused.push(number);
+    }
+    server.resume();
+    let mut written = 1;
+    while let Some(call) = calls.join_next().await {
+        match call.unwrap() {
+            (_, Ok(_)) => written += 1,
+            (number, Err(error)) if error.kind == StoreErrorKind::Overloaded => refused.push(number),
+            // On a machine that was too busy to let the server go on in time.
+            (_, Err(error)) => ended += usize::from(error.wrote == Wrote::Maybe),
+        }
+    }
+    for number in refused {
+        assert!(store.load(id(&format!("k{number}"))).await.unwrap().is_none(), "k{number} was written");
+    }
+    let there: usize = server.psql("SELECT count(*) FROM oncely.record").unwrap().trim().parse().unwrap();
+    assert!((written..=written + ended).contains(&there), "{written} written, {there} there");
+}
+
 #[tokio::test]
-async fn too_many_events_are_refused_and_an_overfull_queue_too() {
+async fn too_many_events_are_refused() {
     let store = open(&server().fresh_database().unwrap()).await;
     let many = vec![Event::new(id("k"), 1, EventKind::Began); 129];
     let error = store.create(id("k"), draft("k", running(), LONG), many.clone()).await.unwrap_err();

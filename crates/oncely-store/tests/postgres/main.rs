@@ -11,9 +11,11 @@ mod lost;
 mod migrating;
 mod page;
 mod pooler;
+mod purging;
 mod refused;
 mod secrets;
 mod several;
+mod unreadable;
 mod waiting;
 
 use std::sync::Arc;

@@ -19,7 +19,7 @@ async fn many_who_open_a_new_ledger_at_once_make_it_once() {
         claim(&*opened.await.unwrap(), &format!("k{number}")).await.unwrap();
     }
     let options = PostgresOptions::parse(&address).unwrap();
-    assert_eq!(migrate(&options).await.unwrap(), Migrated { from: 3, to: 3 });
+    assert_eq!(migrate(&options).await.unwrap(), Migrated { from: 4, to: 4 });
 }
 
 #[tokio::test]

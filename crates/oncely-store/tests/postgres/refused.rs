@@ -1,6 +1,6 @@
 //! Servers that would not keep what they acknowledge are refused, with what to set; so are standbys.
 
-use oncely_core::StoreErrorKind;
+use oncely_core::{Created, Store, StoreErrorKind, Wrote};
 use oncely_testkit::servers::Postgres;
 
 use crate::{claim, open, refusal, until, with};
@@ -61,4 +61,26 @@ async fn a_server_that_is_not_there_is_said_so_at_once() {
     let error = refusal("postgres://u@127.0.0.1:1/d").await;
     assert_eq!(error.kind, StoreErrorKind::Unavailable);
     assert!(error.message.contains("127.0.0.1 port 1 cannot be reached"), "{error}");
+}
+
+/// Relatives of PostgreSQL speak its protocol and lack some of its functions. This one is made of PostgreSQL itself.
+#[tokio::test]
+async fn a_server_that_cannot_tell_of_a_change_of_roles_is_refused_unless_that_is_accepted() {
+    let server = Postgres::start().unwrap();
+    let hide = "ALTER FUNCTION pg_catalog.pg_walfile_name(pg_lsn) RENAME TO is_not_here";
+    server.psql(hide).unwrap();
+    let address = server.url("postgres");
+    let error = refusal(&address).await;
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unsuitable, Wrote::No), "{error}");
+    for words in ["not PostgreSQL itself", "?durability=best-effort", "pg_walfile_name"] {
+        assert!(error.message.contains(words), "{error}");
+    }
+    let store = open(&with(&address, "durability=best-effort")).await;
+    let made = claim(&*store, "k").await.unwrap();
+    let Created::New(made) = made else { panic!("{made:?}") };
+    assert!(matches!(claim(&*store, "k").await.unwrap(), Created::Exists(_)));
+    drop(store);
+    // Nobody knows how long the server has been up: nothing from before is known to be young.
+    let again = open(&with(&address, "durability=best-effort")).await;
+    assert!(again.steady_since() >= made.record.created_at);
 }

@@ -1,9 +1,10 @@
 //! Waiters learn of what other handles do: by message, and by looking where there are none.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use oncely_core::{Change, Created, Store, Version};
-use oncely_store::PostgresStore;
+use oncely_store::{PostgresOptions, PostgresStore};
 
 use crate::common::{LONG, draft, id, succeeded};
 use crate::{claim, database, open, server, until};
@@ -24,7 +25,7 @@ async fn end(store: &PostgresStore, key: &str, from: Version) {
 async fn await_end(store: Arc<PostgresStore>, key: String, seen: Version) {
     loop {
         store.watch(id(&key), seen).await.unwrap();
-        if store.load(id(&key)).await.unwrap().is_some_and(|stored| stored.record.version != seen) {
+        if store.load(id(&key)).await.unwrap().is_none_or(|stored| stored.record.version != seen) {
             return;
         }
     }
@@ -49,6 +50,33 @@ async fn waiters_are_told_by_other_machines_and_only_when_somebody_waits() {
     until("it is known that somebody waits", async || known() == "1").await;
     end(&writes, "second", second).await;
     waiting.await.unwrap();
+}
+
+/// So seldom that looking cannot be what wakes.
+const NEVER: Duration = Duration::from_secs(24 * 3_600);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_wakes_who_waits_on_another_machine() {
+    let address = server().fresh_database().unwrap();
+    let mut options = PostgresOptions::parse(&address).unwrap();
+    options.look_every = NEVER;
+    let waits = Arc::new(PostgresStore::open(options).await.unwrap());
+    let writes = open(&address).await;
+    for key in ["end", "removal"] {
+        let seen = begun(&writes, key).await;
+        let waiting = tokio::spawn(await_end(Arc::clone(&waits), key.into(), seen));
+        let known = format!(
+            "SELECT count(*) FROM oncely.waiting JOIN oncely.record USING (head) WHERE key = '{key}'"
+        );
+        let known = || server().psql_in(database(&address), &known).unwrap().trim() == "1";
+        until("it listens, and has said that it waits", async || waits.health().hears && known()).await;
+        match key {
+            "end" => end(&writes, key, seen).await,
+            _ => drop(writes.replace(id(key), seen, Change::Remove, Vec::new()).await.unwrap()),
+        }
+        let told = tokio::time::timeout(Duration::from_secs(180), waiting).await;
+        told.expect("nobody told of it").unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,6 @@
 //! Keys that are not the ledger's, or were tampered with.
 
-use oncely_core::StoreErrorKind;
+use oncely_core::{LogQuery, StoreErrorKind};
 use oncely_testkit::servers::Redis;
 
 use crate::common::{LONG, draft, finish, id, running};
@@ -55,7 +55,7 @@ fn copy(server: &Redis, from: &[u8], to: &[u8]) {
     raw(server, &[b"EVAL", script.as_bytes(), b"2", from, to]);
 }
 
-fn raw(server: &Redis, parts: &[&[u8]]) {
+pub(crate) fn raw(server: &Redis, parts: &[&[u8]]) {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     let mut command = format!("*{}\r\n", parts.len()).into_bytes();
@@ -116,4 +116,25 @@ async fn ended_records_carry_a_time_to_live_beyond_their_retention_and_open_ones
     assert_eq!(ttl(), -1);
     crate::common::complete(&store, "k", begun.record.version, LONG).await;
     assert!(ttl() > LONG.remember_for_ms as i64, "{}", ttl());
+}
+
+/// The server cuts the log in pieces of a hundred entries: a bound is kept within two of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_of_each_shard_has_a_bound_and_keeps_the_newest() {
+    let server = Redis::shared().unwrap();
+    for shards in [1, 2] {
+        let prefix = fresh();
+        let store =
+            open(&format!("{}?prefix={prefix}&shards={shards}&audit={}", server.url(), 100 * shards)).await;
+        for number in 0..500 {
+            finish(&store, &format!("k{number}")).await;
+        }
+        for shard in 0..shards {
+            let length = server.cli(&["XLEN", &format!("{{{prefix}:{shard}}}:log")]).unwrap();
+            let length: usize = length.trim().parse().unwrap();
+            assert!((100..=300).contains(&length), "shard {shard} of {shards} keeps {length} entries");
+        }
+        let query = LogQuery { intent: Some(id("k499")), limit: 10, ..LogQuery::default() };
+        assert_eq!(store.log(query).await.unwrap().items.len(), 2, "the newest are kept");
+    }
 }

@@ -14,6 +14,7 @@ mod moving;
 mod page;
 mod settings;
 mod together;
+mod unreadable;
 mod waiting;
 
 use std::sync::Arc;

@@ -1,5 +1,10 @@
 //! Waiting for a change: listened for while somebody waits, and listened for again after the connection broke.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncely_core::{Change, Store};
+use oncely_store::redis::{RedisOptions, RedisStore};
 use oncely_testkit::servers::Redis;
 
 use crate::common::{LONG, begin, complete, id};
@@ -35,4 +40,31 @@ async fn a_killed_listener_heals_and_no_waiter_is_left_behind() {
         assert_eq!(found.unwrap().record, ended.record);
     }
     until("nobody listens any more", async || channels(&server) == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_wakes_who_waits_on_another_machine() {
+    let server = Redis::start().unwrap();
+    let mut options = RedisOptions::parse(&server.url()).unwrap();
+    // So seldom that looking cannot be what wakes.
+    options.look_every = Duration::from_secs(24 * 3_600);
+    let waiting: Arc<dyn Store> = Arc::new(RedisStore::open(options).await.unwrap());
+    let writing = open(&server.url()).await;
+    for key in ["end", "removal"] {
+        let seen = begin(&writing, key).await.record.version;
+        // The first look is taken before the channel is open, and is over soon.
+        waiting.watch(id(key), seen).await.unwrap();
+        until("the channel is listened to", async || channels(&server) > 0).await;
+        let store = Arc::clone(&waiting);
+        let waiter = tokio::spawn(async move {
+            while store.load(id(key)).await.unwrap().is_some_and(|there| there.record.version == seen) {
+                store.watch(id(key), seen).await.unwrap();
+            }
+        });
+        match key {
+            "end" => drop(complete(&writing, key, seen, LONG).await),
+            _ => drop(writing.replace(id(key), seen, Change::Remove, Vec::new()).await.unwrap()),
+        }
+        tokio::time::timeout(Duration::from_secs(180), waiter).await.expect("nobody told of it").unwrap();
+    }
 }

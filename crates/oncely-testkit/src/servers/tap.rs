@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -30,6 +31,8 @@ struct State {
     answer_budget: Option<usize>,
     /// How often an answer has been cut at its byte.
     cuts: usize,
+    /// How often somebody asked, on any connection: pieces of requests with no answer between them are one.
+    turns: usize,
     /// Both ends of every connection, by its number.
     open: Vec<(u64, TcpStream, TcpStream)>,
     next: u64,
@@ -60,6 +63,7 @@ impl Tap {
             delay: Duration::ZERO,
             answer_budget: None,
             cuts: 0,
+            turns: 0,
             open: Vec::new(),
             next: 0,
         };
@@ -135,6 +139,11 @@ impl Tap {
         waited.unwrap_or_else(PoisonError::into_inner).0.answer_budget.is_none()
     }
 
+    /// How many round trips were begun, on all connections together: a request that follows an answer, or is the first.
+    pub fn turns(&self) -> usize {
+        locked(&self.shared.state).turns
+    }
+
     /// How many connections are open.
     pub fn connections(&self) -> usize {
         locked(&self.shared.state).open.len()
@@ -198,19 +207,26 @@ impl Shared {
             state.open.push((number, kept.0, kept.1));
             number
         };
-        let requests = self.clone();
-        let pump = thread::spawn(move || requests.pump(from_client, to_server, Direction::Request));
-        self.pump(server, client, Direction::Answer);
+        let (requests, asks) = (self.clone(), Arc::new(AtomicBool::new(false)));
+        let asked = asks.clone();
+        let pump = thread::spawn(move || requests.pump(from_client, to_server, Direction::Request, &asked));
+        self.pump(server, client, Direction::Answer, &asks);
         let _ = pump.join();
         locked(&self.state).open.retain(|(known, _, _)| *known != number);
     }
 
-    fn pump(&self, mut from: TcpStream, mut to: TcpStream, direction: Direction) {
+    /// `asks` says whether the last piece of the connection was one of a request.
+    fn pump(&self, mut from: TcpStream, mut to: TcpStream, direction: Direction, asks: &AtomicBool) {
         let mut piece = vec![0; 64 * 1024];
         while let Ok(read @ 1..) = from.read(&mut piece) {
             let Some((_, delay)) = self.when_it_flows() else { break };
             if !delay.is_zero() {
                 thread::sleep(delay);
+            }
+            if !asks.swap(direction == Direction::Request, Ordering::SeqCst)
+                && direction == Direction::Request
+            {
+                locked(&self.state).turns += 1;
             }
             let passed = if direction == Direction::Answer { self.spend(read) } else { read };
             if to.write_all(&piece[..passed]).is_err() {

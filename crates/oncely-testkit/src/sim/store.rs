@@ -217,7 +217,7 @@ impl Store for SimStore {
             let more = found.len() > limit;
             found.truncate(limit);
             let next = found.last().filter(|_| more).map(|r| r.version.0);
-            Page { items: found.into_iter().map(|r| inner.stored(r)).collect(), next, now: inner.now }
+            Page::of(found.into_iter().map(|r| inner.stored(r)).collect(), next, inner.now)
         }))
     }
 
@@ -234,7 +234,7 @@ impl Store for SimStore {
                 items.truncate(query.limit);
             }
             let next = items.last().filter(|_| beyond > 0 && !query.newest).map(|e| e.seq);
-            Page { items, next, now: inner.now }
+            Page::of(items, next, inner.now)
         }))
     }
 

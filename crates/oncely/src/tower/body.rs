@@ -179,11 +179,20 @@ pub(super) enum Collecting {
     Broken(BoxError),
     /// Nothing came for too long.
     Stalled,
+    /// There is no room for what came.
+    NoRoom,
 }
 
 impl Collected {
-    /// Adds frames until the end, or until the body is longer than `max`.
-    pub(super) async fn fill<B>(&mut self, mut body: Pin<&mut B>, max: usize, stall: Duration) -> Collecting
+    /// Adds frames until the end, or until the body is longer than `max`. Asks with every frame whether there is room for
+    /// all that has come so far.
+    pub(super) async fn fill<B>(
+        &mut self,
+        mut body: Pin<&mut B>,
+        max: usize,
+        stall: Duration,
+        mut has_room: impl FnMut(usize) -> bool,
+    ) -> Collecting
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: Into<BoxError>,
@@ -197,6 +206,9 @@ impl Collected {
             }
             if self.len > max {
                 return Collecting::TooLong;
+            }
+            if !has_room(self.held()) {
+                return Collecting::NoRoom;
             }
         }
     }
@@ -213,6 +225,11 @@ impl Collected {
 
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// What it takes in memory: a body that comes byte by byte takes more than its bytes.
+    fn held(&self) -> usize {
+        self.len + self.chunks.len().saturating_sub(1) * size_of::<Bytes>()
     }
 
     /// What has come so far, in the pieces in which it came.

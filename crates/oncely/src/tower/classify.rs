@@ -26,6 +26,7 @@ pub enum Class {
     /// It is certain that nothing happened; a retry may run it again.
     Rejected,
     /// Nothing was even begun, such as a service that cannot be reached; a retry may run it, and costs nothing of the budget.
+    /// The answer speaks of one moment, and is not kept.
     NotStarted,
     /// It may have happened; it is never started again by itself.
     Unknown,
@@ -94,6 +95,14 @@ impl Rules {
     }
 }
 
+impl Rules {
+    /// Whether nothing that follows the head of an answer can change what it proves.
+    pub(super) fn is_settled_by_head(&self, parts: &Parts) -> bool {
+        let is_said = parts.extensions.get::<Said>().is_some() || says_not_executed(&parts.headers);
+        is_said || (self.judge.is_none() && !is_grpc(&parts.headers))
+    }
+}
+
 /// The general rules.
 fn of_status(status: StatusCode, dialect: Dialect) -> Class {
     match status.as_u16() {
@@ -110,10 +119,13 @@ fn of_status(status: StatusCode, dialect: Dialect) -> Class {
 
 /// The status of a gRPC answer, which travels in trailers, or in the head where there is no body.
 fn grpc_status(headers: &HeaderMap, trailers: Option<&HeaderMap>) -> Option<String> {
-    let is_grpc = headers.get(CONTENT_TYPE)?.as_bytes().starts_with(b"application/grpc");
     let code = trailers.and_then(|t| t.get("grpc-status")).or_else(|| headers.get("grpc-status"));
     // An answer without its status was cut short.
-    is_grpc.then(|| code.and_then(|c| c.to_str().ok()).unwrap_or("missing").to_owned())
+    is_grpc(headers).then(|| code.and_then(|c| c.to_str().ok()).unwrap_or("missing").to_owned())
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
 fn of_grpc(code: &str) -> Class {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::response::Parts;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Frame;
 use oncely_core::limits::RESULT_BYTES_MAX;
 use oncely_core::{Doubt, DoubtCause, Failure, Outcome};
@@ -16,14 +16,21 @@ use tokio::sync::{mpsc, oneshot};
 use tower_service::Service;
 
 use super::body::{Body, BoxError, Collected, Collecting, Next, Piece, next_frame};
-use super::classify::{Class, Said, effect_of};
+use super::classify::{Class, IDEMPOTENCY_EFFECT, Said, effect_of};
+use super::gate::Place;
 use super::kept::Kept;
+use super::reply::IDEMPOTENCY_OUTCOME;
 use super::settings::Settings;
 
 /// Frames of a stream on their way to the client.
 const RELAYED_FRAMES: usize = 16;
 /// What is kept of the body of an answer that proves nothing.
 const EVIDENCE_BYTES: usize = 16 * 1024;
+
+/// How the code of a failure begins that the service itself has told, with its status.
+pub(super) const OF_THE_SERVICE: &str = "HTTP_";
+/// The code of a failure before anything reached the service.
+pub(super) const NOT_SENT: &str = "NOT_SENT";
 
 /// What the effect hands to the caller who waits for it.
 pub(super) enum Handed<R, E> {
@@ -39,12 +46,14 @@ pub(super) enum Handed<R, E> {
     Stalled,
 }
 
-/// Calls the service and sees its answer through to the end, whether or not the caller is still there.
+/// Calls the service and sees its answer through to the end, whether or not the caller is still there. Until then the
+/// place is taken.
 pub(super) async fn perform<S, B, R>(
     mut inner: S,
     request: Request<Body<B>>,
     settings: Arc<Settings>,
     hand: oneshot::Sender<Handed<R, S::Error>>,
+    mut place: Place,
 ) -> Outcome
 where
     S: Service<Request<Body<B>>, Response = Response<R>>,
@@ -60,11 +69,13 @@ where
             return Outcome::unknown("the service failed without an answer");
         }
     };
+    // The request is with the service; what follows may take hours, and holds nothing of it. The place itself is kept.
+    place.set_aside(0);
     let mut body = pin!(body);
     let mut collected = Collected::default();
     if !is_event_stream(&parts.headers) {
-        match collected.fill(body.as_mut(), RESULT_BYTES_MAX, settings.stall).await {
-            Collecting::TooLong => {}
+        match collected.fill(body.as_mut(), RESULT_BYTES_MAX, settings.stall, |_| true).await {
+            Collecting::TooLong | Collecting::NoRoom => {}
             Collecting::Complete => {
                 let (whole, trailers) = (collected.to_bytes(), collected.trailers);
                 let outcome = outcome_of(&settings, &method, &parts, Some(&whole), trailers.clone());
@@ -85,10 +96,31 @@ where
         }
     }
     let (sender, frames) = mpsc::channel(RELAYED_FRAMES);
-    let head = Response::from_parts(parts.clone(), Body::relayed(frames));
+    let mut head = Response::from_parts(parts.clone(), Body::relayed(frames));
+    foretell(&settings, &method, &parts, head.headers_mut());
     let _ = hand.send(Handed::Streaming(head));
     let mut relay = Relay { client: Some(sender), patience: settings.stall };
     relay_rest(&mut relay, &parts, body.as_mut(), collected, &settings, &method).await
+}
+
+/// Says on the head of a stream what is certain by then: what will have changed if it comes to its end, and that nothing will
+/// be proved if its head proves nothing. That it succeeded, or was rejected, nobody knows before its end.
+fn foretell(settings: &Settings, method: &Method, parts: &Parts, headers: &mut HeaderMap) {
+    headers.remove(IDEMPOTENCY_OUTCOME);
+    let class = settings.rules.class(parts, &[], None, settings.dialect);
+    if !settings.rules.is_settled_by_head(parts) {
+        return;
+    }
+    match class {
+        Class::Succeeded | Class::Final => {
+            let effect = effect_of(class, &parts.headers, parts.status, method, &settings.policy);
+            headers.insert(IDEMPOTENCY_EFFECT, HeaderValue::from_static(effect.as_str()));
+        }
+        Class::Unknown => {
+            headers.insert(IDEMPOTENCY_OUTCOME, HeaderValue::from_static("unknown"));
+        }
+        Class::Rejected | Class::NotStarted => {}
+    }
 }
 
 /// Passes a stream on while it comes, and keeps it where it is small enough.
@@ -175,14 +207,16 @@ fn outcome_of(
             }
         }
         Class::Rejected | Class::NotStarted => {
-            let code = format!("HTTP_{}", parts.status.as_u16());
+            if class == Class::NotStarted {
+                return Outcome::not_started(NOT_SENT, why("means that nothing was begun"));
+            }
+            let code = format!("{OF_THE_SERVICE}{}", parts.status.as_u16());
             let failure = Failure::new(code, why("means that nothing happened"));
             let detail = body.map(keep).filter(|kept| kept.len() <= RESULT_BYTES_MAX);
-            let failure = match detail {
+            Outcome::Rejected(match detail {
                 Some(detail) => failure.with_detail(detail),
                 None => failure,
-            };
-            if class == Class::NotStarted { Outcome::NotStarted(failure) } else { Outcome::Rejected(failure) }
+            })
         }
         Class::Unknown => {
             let start = |body: Bytes| body.slice(..body.len().min(EVIDENCE_BYTES));

@@ -35,6 +35,10 @@ pub enum KeyFault {
     /// The header is there more than once: which one counts would be a guess.
     #[error("the header Idempotency-Key is there {0} times; send it once")]
     Repeated(usize),
+    /// Two keys in one line, or one with a comma outside of quotes: it cannot be told which, since whatever is in between
+    /// may have joined two lines into one.
+    #[error("a key with a comma in it has to be quoted: Idempotency-Key: \"your,key\"; of two keys send one")]
+    Joined,
     /// Only the quoted form is accepted here.
     #[error(
         "the key is not quoted, and only the quoted form is accepted here: Idempotency-Key: \"your-key\""
@@ -55,6 +59,10 @@ pub fn key_of(headers: &HeaderMap, form: KeyForm) -> Result<Option<GivenKey>, Ke
     let more = values.count();
     if more > 0 {
         return Err(KeyFault::Repeated(more + 1));
+    }
+    let value = written.as_bytes();
+    if value.contains(&b',') && value.trim_ascii_start().first() != Some(&b'"') {
+        return Err(KeyFault::Joined);
     }
     Ok(Some(GivenKey { key: parse_key(written.as_bytes(), form)?, written: written.clone() }))
 }
@@ -206,6 +214,21 @@ mod tests {
         assert_eq!(key_of(&headers, KeyForm::Either).unwrap().unwrap().key.as_str(), "a");
         headers.append(IDEMPOTENCY_KEY, "a".parse().unwrap());
         assert_eq!(key_of(&headers, KeyForm::Either), Err(KeyFault::Repeated(2)));
+    }
+
+    #[test]
+    fn two_keys_that_were_joined_into_one_line_are_refused_in_every_spelling() {
+        let of = |value: &str| {
+            let headers: HeaderMap = [(IDEMPOTENCY_KEY, value.parse().unwrap())].into_iter().collect();
+            key_of(&headers, KeyForm::Either).map(|given| given.unwrap().key.as_str().to_owned())
+        };
+        for joined in ["a,b", "a, b", " a ,b", "a,", ",a"] {
+            assert_eq!(of(joined), Err(KeyFault::Joined), "{joined}");
+        }
+        for joined in ["\"a\",\"b\"", "\"a\", \"b\""] {
+            assert!(matches!(of(joined), Err(KeyFault::BadQuoting(_))), "{joined}");
+        }
+        assert_eq!(of("\"a,b\"").as_deref(), Ok("a,b"), "in quotes it is a character like any other");
     }
 
     /// Whatever the bytes: an answer, no panic, and both forms agree.

@@ -62,8 +62,8 @@ pub use self::kept::{REPLAYED_HEADERS, may_be_replayed};
 pub use self::key::{GivenKey, IDEMPOTENCY_KEY, KeyFault, KeyForm, key_of, parse_key};
 pub use self::problem::{Code, DOCUMENTATION, Dialect, Problem, Reader};
 pub use self::reply::{
-    IDEMPOTENCY_DRY_RUN, IDEMPOTENCY_OUTCOME, IDEMPOTENCY_RECORD, IDEMPOTENCY_WARNING, IDEMPOTENT_REPLAYED,
-    Told, asks_for_dry_run,
+    IDEMPOTENCY_DRY_RUN, IDEMPOTENCY_OUTCOME, IDEMPOTENCY_RECORD, IDEMPOTENCY_RETRIES_LEFT,
+    IDEMPOTENCY_WARNING, IDEMPOTENT_REPLAYED, Told, asks_for_dry_run,
 };
 pub use self::service::OncelyService;
 pub use self::settings::{DryRun, OwnKey};

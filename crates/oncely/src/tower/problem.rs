@@ -41,6 +41,7 @@ pub struct Problem {
     code: Code,
     status: StatusCode,
     detail: String,
+    retryable: bool,
     retry_after_s: Option<u64>,
     key: Option<String>,
     record: Option<IntentId>,
@@ -158,8 +159,9 @@ impl Problem {
     /// A problem with its usual status.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         let (_, _, status) = code.facts();
-        let retry_after_s = code.is_retryable().then_some(1);
-        Self { code, status, detail: detail.into(), retry_after_s, key: None, record: None }
+        let retryable = code.is_retryable();
+        let retry_after_s = retryable.then_some(1);
+        Self { code, status, detail: detail.into(), retryable, retry_after_s, key: None, record: None }
     }
 
     /// A key that was used for another request, with the dialect's status. Says nothing of what the other was.
@@ -175,6 +177,11 @@ impl Problem {
     /// With another status than the usual one.
     pub fn with_status(self, status: StatusCode) -> Self {
         Self { status, ..self }
+    }
+
+    /// Not to be tried again under the same key, whatever its code.
+    pub fn for_good(self) -> Self {
+        Self { retryable: false, retry_after_s: None, ..self }
     }
 
     /// When to ask again.
@@ -223,7 +230,7 @@ impl Problem {
             "status": self.status.as_u16(),
             "detail": self.detail,
             "code": code,
-            "retryable": self.code.is_retryable(),
+            "retryable": self.retryable,
             "documentation": DOCUMENTATION,
         });
         if let Some(record) = &self.record {
@@ -248,7 +255,7 @@ impl Problem {
         use std::fmt::Write as _;
         let (code, title, _) = self.code.facts();
         let mut text = format!("# {title}\n\n{}\n\n- code: `{code}`\n", self.detail);
-        let retry = if self.code.is_retryable() { "yes: nothing happened" } else { "no" };
+        let retry = if self.retryable { "yes: nothing happened" } else { "no" };
         let mut line = |name: &str, value: &str| {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "- {name}: {value}");

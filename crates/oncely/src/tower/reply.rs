@@ -8,12 +8,12 @@ use http::{Method, Response, StatusCode};
 use oncely_core::canonical::PayloadError;
 use oncely_core::machine::HaltReason;
 use oncely_core::name::hex;
-use oncely_core::{Doubt, DoubtCause, IntentId, Key, KeyOrigin, Outcome, Record, State};
+use oncely_core::{Doubt, DoubtCause, IntentId, Key, KeyOrigin, Outcome, Record, Settled, State};
 use serde_json::{Value, json};
 
 use super::body::Body;
 use super::classify::{IDEMPOTENCY_EFFECT, expected_effect};
-use super::effect::Handed;
+use super::effect::{Handed, NOT_SENT, OF_THE_SERVICE};
 use super::kept::Kept;
 use super::key::{GivenKey, IDEMPOTENCY_KEY};
 use super::problem::{Code, Problem, Reader};
@@ -29,6 +29,8 @@ pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-
 pub const IDEMPOTENCY_OUTCOME: HeaderName = HeaderName::from_static("idempotency-outcome");
 /// The id of the record that remembers a guarded request.
 pub const IDEMPOTENCY_RECORD: HeaderName = HeaderName::from_static("idempotency-record");
+/// `0` on the answer to a request whose retries are used up: nothing will run again under its key.
+pub const IDEMPOTENCY_RETRIES_LEFT: HeaderName = HeaderName::from_static("idempotency-retries-left");
 /// What went wrong while the end of a request was recorded.
 pub const IDEMPOTENCY_WARNING: HeaderName = HeaderName::from_static("idempotency-warning");
 /// `true` asks what would happen.
@@ -183,22 +185,35 @@ impl Asked {
         response
     }
 
-    /// The rejection that used up the last retry.
+    /// The rejection that used up the last retry: as the service told it, or what became of it where the service had no say.
     fn refused<R>(&self, replay: &Replay) -> Response<Body<R>> {
-        let State::Rejected { failure, .. } = &replay.record.body.state else {
-            return self.problem(self.doubt(replay.record.intent, "its record cannot be read"));
+        let record = &replay.record;
+        let State::Rejected { failure, settled } = &record.body.state else {
+            return self.problem(self.doubt(record.intent, "its record cannot be read"));
         };
         let mut response = match failure.detail.as_ref().and_then(Kept::decode) {
-            Some(kept) => kept.into_response(),
+            Some(kept) => {
+                let mut response = kept.into_response();
+                self.stamp_replay(response.headers_mut(), replay);
+                response
+            }
             None => {
+                let known = match settled {
+                    Settled::Person(_) => "somebody looked, and it did not happen",
+                    // Why a service cannot be reached is not for strangers.
+                    _ if failure.code == NOT_SENT => "nothing of it was sent to the service",
+                    _ if failure.code.starts_with(OF_THE_SERVICE) => &failure.message,
+                    _ => "it was rejected",
+                };
                 let detail = format!(
-                    "{}. It was tried {} times and its retries are used up; nothing ran now. Use another key",
-                    failure.message, replay.record.body.tries
+                    "{known}. Its retries are used up: nothing ran now, and nothing will under this key. Use another key"
                 );
-                self.problem(Problem::new(Code::Rejected, detail).about(replay.record.intent))
+                let mut response = self.problem(Problem::new(Code::Rejected, detail).about(record.intent));
+                self.stamp(response.headers_mut(), record.intent, &record.body.name.key);
+                response
             }
         };
-        self.stamp_replay(response.headers_mut(), replay);
+        response.headers_mut().insert(IDEMPOTENCY_RETRIES_LEFT, HeaderValue::from_static("0"));
         response
     }
 
@@ -279,6 +294,9 @@ impl Asked {
             (Outcome::Rejected(_) | Outcome::NotStarted(_), _) => "rejected",
         };
         headers.insert(IDEMPOTENCY_OUTCOME, HeaderValue::from_static(outcome));
+        if outcome == "rejected" && self.settings.policy.max_retries == 0 {
+            headers.insert(IDEMPOTENCY_RETRIES_LEFT, HeaderValue::from_static("0"));
+        }
         if let Some(warning) = warning(execution.unrecorded.as_ref()) {
             headers.insert(IDEMPOTENCY_WARNING, HeaderValue::from_static(warning));
         }

@@ -136,11 +136,11 @@ where
     let asked =
         Asked { settings: door.settings.clone(), given: head.given, method: parts.method.clone(), reader };
     let name = asked.key_text().map_or(call.payload.as_slice(), str::as_bytes);
-    let Some(_key_place) = door.gate.enter_key((&call.namespace, &call.tool, name)) else {
+    if !place.enter_key((&call.namespace, &call.tool, name)) {
         let detail =
             "too many calls with this key are under way; nothing ran. Try again later with the same key";
         return Ok(asked.problem(Problem::new(Code::TooManyWaiters, detail)));
-    };
+    }
     // A retry may come from a client that reads no compression: what is kept is plain.
     parts.headers.remove(ACCEPT_ENCODING);
     // The body that is there says how long it is.
@@ -158,17 +158,19 @@ where
         // Large, and not part of the room of a request that is answered from memory.
         Begun::Run(attempt) => {
             let request = Request::from_parts(parts, Body::whole(body));
-            Box::pin(execute(&door, inner, request, attempt, asked)).await
+            Box::pin(execute(&door, inner, request, attempt, place, asked)).await
         }
     }
 }
 
-/// Runs the service in a task of its own, and waits for its answer.
+/// Runs the service in a task of its own, and waits for its answer. The place is the task's: it is taken for as long as the
+/// effect runs, also when nobody waits any more.
 async fn execute<S, B, R>(
     door: &Door,
     inner: S,
     mut request: Request<Body<B>>,
     attempt: Attempt,
+    place: Place,
     asked: Asked,
 ) -> Answered<R, S::Error>
 where
@@ -185,7 +187,7 @@ where
     let settings = door.settings.clone();
     let execution = door.oncely.execute(attempt, None, move |info| {
         request.extensions_mut().insert(info);
-        effect::perform(inner, request, settings, hand)
+        effect::perform(inner, request, settings, hand, place)
     });
     let mut execution = pin!(execution);
     // A stream is handed on as it comes; everything else only after its end is durable.
@@ -218,13 +220,9 @@ async fn begin(
     }
 }
 
-/// Reads a guarded body into memory, up to the limit.
-async fn buffer<B>(
-    settings: &Settings,
-    parts: &Parts,
-    body: B,
-    place: &mut Place<'_>,
-) -> Result<Bytes, Problem>
+/// Reads a guarded body into memory, up to the limit. Memory is set aside for what has come, not for what was announced: a
+/// client that sends nothing takes nothing from others.
+async fn buffer<B>(settings: &Settings, parts: &Parts, body: B, place: &mut Place) -> Result<Bytes, Problem>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -240,22 +238,22 @@ where
         return Err(too_large());
     }
     let expected = stated.and_then(|len| usize::try_from(len).ok()).unwrap_or(max);
-    if !place.set_aside(expected) {
-        let detail = "the bodies of requests under way take too much memory; nothing ran. Try again later";
-        return Err(Problem::new(Code::Overloaded, detail));
-    }
     let mut collected = Collected::default();
     let body = pin!(body);
     // However it drips, a body has an end.
     let patience = settings.stall + Duration::from_secs((expected / SLOWEST_BYTES_PER_S) as u64);
-    let filled = in_time(patience, collected.fill(body, max, settings.stall)).await;
-    match filled.unwrap_or(Collecting::Stalled) {
+    let filling = collected.fill(body, max, settings.stall, |held| place.set_aside(held));
+    match in_time(patience, filling).await.unwrap_or(Collecting::Stalled) {
         Collecting::Complete => {
-            // Never more than was set aside.
+            // In one piece: never more than was set aside.
             place.set_aside(collected.len());
             Ok(collected.to_bytes())
         }
         Collecting::TooLong => Err(too_large()),
+        Collecting::NoRoom => {
+            let detail = "the bodies of requests under way take too much memory; nothing ran. Try again later with the same key";
+            Err(Problem::new(Code::Overloaded, detail))
+        }
         Collecting::Broken(_) | Collecting::Stalled => {
             let detail = "the body of the request broke off; nothing ran. Send it again with the same key";
             Err(Problem::new(Code::BodyUnusable, detail))
@@ -286,5 +284,82 @@ where
         Ok(Forecast::WouldCheck { record }) => Ok(asked.would_check(&record)),
         Ok(Forecast::WouldAnswer(Answer::Replayed(replay))) => Ok(asked.would_replay(&replay)),
         Ok(Forecast::WouldAnswer(answer)) => Ok(reply::marked_dry(asked.answer(&answer))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use http::Request;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use oncely_core::limits::HTTP_BUFFERED_BYTES_MAX;
+    use tokio::sync::mpsc::{Sender, channel};
+
+    use super::super::gate::Gate;
+    use super::super::problem::{Code, Problem};
+    use super::{Settings, buffer};
+
+    /// A body that comes frame by frame.
+    struct Frames(tokio::sync::mpsc::Receiver<Bytes>);
+
+    impl futures_core::Stream for Frames {
+        type Item = Result<Frame<Bytes>, Infallible>;
+
+        fn poll_next(
+            mut self: std::pin::Pin<&mut Self>,
+            context: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Self::Item>> {
+            self.0.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+        }
+    }
+
+    fn body() -> (Sender<Bytes>, StreamBody<Frames>) {
+        let (sender, frames) = channel(9);
+        (sender, StreamBody::new(Frames(frames)))
+    }
+
+    #[tokio::test]
+    async fn memory_is_set_aside_for_what_has_come_and_not_for_what_was_announced() {
+        let gate = Arc::new(Gate::new(9, 9));
+        let mut others = gate.enter().unwrap();
+        assert!(others.set_aside(HTTP_BUFFERED_BYTES_MAX - 100));
+        let settings = Settings::default();
+        let (announced, ()) =
+            Request::post("/").header("content-length", "1000000").body(()).unwrap().into_parts();
+        let (_silent, nothing) = body();
+        let mut place = gate.enter().unwrap();
+        let mut waits = std::pin::pin!(buffer(&settings, &announced, nothing, &mut place));
+        assert!(now(waits.as_mut()).await.is_none(), "it waits for its body");
+
+        let (sender, frames) = body();
+        sender.send(Bytes::from_static(&[b'x'; 50])).await.unwrap();
+        drop(sender);
+        let mut second = gate.enter().unwrap();
+        assert_eq!(buffer(&settings, &announced, frames, &mut second).await.unwrap().len(), 50);
+
+        // There is room for the first frame of the next one, and not for the second.
+        let (sender, frames) = body();
+        for _ in 0..2 {
+            sender.send(Bytes::from_static(&[b'x'; 40])).await.unwrap();
+        }
+        let mut third = gate.enter().unwrap();
+        let refused = buffer(&settings, &announced, frames, &mut third).await.unwrap_err();
+        let detail = "the bodies of requests under way take too much memory; nothing ran. Try again later with the same key";
+        assert_eq!(refused, Problem::new(Code::Overloaded, detail));
+        drop((second, third));
+        assert!(others.set_aside(HTTP_BUFFERED_BYTES_MAX), "all is given back");
+    }
+
+    /// What a future resolves to, if it is ready now.
+    async fn now<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+        std::future::poll_fn(|context| match future.as_mut().poll(context) {
+            std::task::Poll::Ready(done) => std::task::Poll::Ready(Some(done)),
+            std::task::Poll::Pending => std::task::Poll::Ready(None),
+        })
+        .await
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use oncely_core::{Filter, Import, LogQuery, LoggedEvent, Millis, Move, Record, Store, StoreError};
+use oncely_core::{
+    Filter, Import, LogQuery, LoggedEvent, Millis, Move, Page, Record, Store, StoreError, Stored, Unreadable,
+};
 
 use super::{PAGE, Progress, Stage, Transfer, TransferError, is_running};
 
@@ -15,7 +17,7 @@ impl Transfer {
         let total = self.count_here().await?;
         let (mut place, mut done) = (0, 0);
         loop {
-            let page = self.from().scan(Filter::default(), place, PAGE).await?;
+            let page = self.readable(place).await?;
             done += page.items.len() as u64;
             let records: Vec<Arc<Record>> =
                 page.items.iter().map(|stored| Arc::new(moved(&stored.record, of))).collect();
@@ -30,6 +32,17 @@ impl Transfer {
             match page.next {
                 Some(next) => place = next,
                 None => return Ok(()),
+            }
+        }
+    }
+
+    /// A page of the old ledger, of which nothing is left behind.
+    pub(super) async fn readable(&self, place: u64) -> Result<Page<Stored>, TransferError> {
+        let page = self.from().scan(Filter::default(), place, PAGE).await?;
+        match page.unreadable.first() {
+            None => Ok(page),
+            Some(Unreadable { intent, why, .. }) => {
+                Err(TransferError::Differs(format!("the record {intent} cannot be read: {why}")))
             }
         }
     }

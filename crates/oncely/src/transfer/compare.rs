@@ -44,7 +44,7 @@ impl Transfer {
         let total = self.count_here().await?;
         let mut place = 0;
         loop {
-            let page = self.from().scan(Filter::default(), place, PAGE).await?;
+            let page = self.readable(place).await?;
             let sent: Vec<Arc<Record>> = page.items.iter().map(|s| Arc::new(moved(&s.record, of))).collect();
             if let Some(running) = sent.iter().find(|record| is_running(record)) {
                 let id = running.intent.short();
@@ -102,6 +102,9 @@ impl Transfer {
         let mut place = 0;
         loop {
             let page = self.from().scan(Filter::default(), place, PAGE).await?;
+            if !page.unreadable.is_empty() {
+                return Ok(false);
+            }
             for stored in page.items {
                 if self.to.load(stored.record.intent).await?.is_none() {
                     return Ok(false);
@@ -123,7 +126,7 @@ impl Transfer {
         let (mut count, mut place) = (0, 0);
         loop {
             let page = self.to.scan(Filter::default(), place, PAGE).await?;
-            count += page.items.len() as u64;
+            count += (page.items.len() + page.unreadable.len()) as u64;
             match page.next {
                 Some(next) => place = next,
                 None => return Ok(count),

@@ -31,6 +31,7 @@ impl Transfer {
                 if !running.is_empty() && wait.is_zero() {
                     return Err(self.refusal(running));
                 }
+                self.check_readable().await?;
                 self.check_empty().await?;
                 let into = self.new_move().await?;
                 self.turn(&self.to, Gate::Open, Gate::Filling(into.clone())).await?;
@@ -90,8 +91,24 @@ impl Transfer {
         Ok(Move { id, run: random_run()?, other: self.from().describe(), shift_ms, steady_since })
     }
 
+    /// A move brings every record: one that cannot be read is found before anything has changed, not half-way.
+    async fn check_readable(&self) -> Result<(), TransferError> {
+        let mut place = 0;
+        loop {
+            let page = self.from().scan(Filter::default(), place, PAGE).await?;
+            if let Some(record) = page.unreadable.into_iter().next() {
+                return Err(TransferError::Unreadable { ledger: self.from().describe(), record });
+            }
+            match page.next {
+                Some(next) => place = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
     async fn check_empty(&self) -> Result<(), TransferError> {
-        let records = self.to.scan(Filter::default(), 0, 1).await?.items.len();
+        let found = self.to.scan(Filter::default(), 0, 1).await?;
+        let records = found.items.len() + found.unreadable.len();
         let events = self.to.log(oncely_core::LogQuery { limit: 1, ..Default::default() }).await?.items.len();
         if records + events == 0 { Ok(()) } else { Err(TransferError::NotEmpty(self.to.describe())) }
     }
@@ -166,11 +183,14 @@ impl Transfer {
     }
 
     /// The attempts under way. One whose owner is lost is written down as in doubt, as the next call would.
-    async fn running(&self) -> Result<Vec<Arc<Record>>, StoreError> {
+    async fn running(&self) -> Result<Vec<Arc<Record>>, TransferError> {
         let filter = Filter { state: Some(StateName::Running), ..Filter::default() };
         let (mut running, mut place) = (Vec::new(), 0);
         loop {
             let page = self.from().scan(filter.clone(), place, PAGE).await?;
+            if let Some(record) = page.unreadable.into_iter().next() {
+                return Err(TransferError::Unreadable { ledger: self.from().describe(), record });
+            }
             for stored in page.items {
                 let record = &stored.record;
                 // The machine is asked as for a person's word, which it does not take while the record says running.

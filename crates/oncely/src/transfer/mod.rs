@@ -36,7 +36,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncely_core::{Gate, Move, Record, State, StateName, Store, StoreError};
+use oncely_core::{Gate, Move, Record, State, StateName, Store, StoreError, Unreadable};
 
 use crate::answer::Answer;
 use crate::engine::Oncely;
@@ -121,6 +121,17 @@ pub enum TransferError {
         ledger: String,
         /// The first of them.
         running: Vec<Arc<Record>>,
+    },
+    /// A record cannot be read; nothing was moved.
+    #[error(
+        "the record {} in {ledger} cannot be read: {}; nothing was moved, and it takes calls as before",
+        .record.intent, .record.why
+    )]
+    Unreadable {
+        /// The old ledger.
+        ledger: String,
+        /// The first such record.
+        record: Unreadable,
     },
     /// The new ledger holds something that this move did not bring.
     #[error("the ledger {0} is not empty; nothing was moved")]

@@ -33,7 +33,7 @@ const END: Duration = Duration::from_secs(2);
 pub async fn run(global: &Global, context: &Context, args: &McpArgs) -> Result<ExitCode, Failure> {
     // Nothing is called, so nothing is recorded.
     let engine = Oncely::new(oncely_store::open("memory:").await?);
-    let guard = Arc::new(super::guard(context, engine, args, Arc::default())?);
+    let guard = Arc::new(super::guard(context, engine, args)?);
     let limit = super::message_limit(args);
     let listed = match &args.url {
         Some(url) => of_url(&guard, target(url, &args.header)?, limit).await,

@@ -24,11 +24,20 @@ const US: &str = "/proc/self/exe";
 
 /// The command line that starts a server; empty where the system cannot tie it to us.
 pub fn launcher() -> Vec<OsString> {
+    let us = rustix::process::getpid().as_raw_nonzero().to_string();
+    of_ours(&["mcp-server", &us, "--"])
+}
+
+/// The command line that ends a server if we are killed; empty in the same places.
+pub fn watcher() -> Vec<OsString> {
+    of_ours(&["mcp-watch"])
+}
+
+fn of_ours(arguments: &[&str]) -> Vec<OsString> {
     if !cfg!(target_os = "linux") || !std::path::Path::new(US).exists() {
         return Vec::new();
     }
-    let us = rustix::process::getpid().as_raw_nonzero().to_string();
-    [US, "mcp-server", &us, "--"].iter().map(OsString::from).collect()
+    [US].iter().chain(arguments).map(OsString::from).collect()
 }
 
 /// Becomes the server.

@@ -100,6 +100,10 @@ fn failure(error: TransferError, same: &str) -> Failure {
             let message = format!("{error}:{}", list(running));
             Failure::new(IN_PROGRESS, "ATTEMPTS_UNDER_WAY", message).with_fix(format!("{same} --wait 5m"))
         }
+        TransferError::Unreadable { ref record, ref ledger } => {
+            let fix = format!("oncely forget {} --store {ledger}", record.intent);
+            Failure::new(PRECONDITION, "UNREADABLE", error.to_string()).with_fix(fix)
+        }
         TransferError::NotEmpty(_) => Failure::new(PRECONDITION, "NOT_EMPTY", error.to_string()),
         TransferError::Differs(_) => Failure::new(PRECONDITION, "DIFFERS", error.to_string())
             .with_fix(format!("{same} --abort, and copy into an empty ledger")),

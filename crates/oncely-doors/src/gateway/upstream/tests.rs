@@ -57,7 +57,7 @@ async fn no_more_idle_connections_are_kept_than_allowed() {
         let upstream = upstream.clone();
         tokio::spawn(async move {
             let request = Request::get("/").header("host", "up").body(Body::whole(Bytes::new())).unwrap();
-            upstream.send(request, Reuse::Allowed).await.unwrap().status()
+            upstream.send(request, Reuse::Allowed, None).await.unwrap().status()
         })
     });
     for sent in sent.collect::<Vec<_>>() {

@@ -10,13 +10,13 @@ use hyper::header::{ACCEPT_ENCODING, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Response};
 
 use super::body::{self, AnyResponse};
-use super::exchange::{Ended, Exchange, METHOD, NAME, is_answer, refuses_unseen};
+use super::exchange::{Ended, Exchange, METHOD, NAME, SESSION, is_answer, quoted, refuses_unseen};
 use super::headers::{PARAM_PREFIX, end_to_end};
 use super::messages::is_event_stream;
 use super::target::NoReply;
 use super::views::View;
 use crate::mcp::json::{self, Members};
-use crate::mcp::link::{Boxed, Client, Link, Reply};
+use crate::mcp::link::{Boxed, Client, Link, NoAnswer, Reply};
 
 /// The link to the server for one request of a client: everything is said as the client says it.
 pub(super) struct CallLink {
@@ -123,10 +123,10 @@ impl CallLink {
     /// The server refuses the request. The client is told in the same way; what it proves depends on whether the server
     /// looked at the call.
     async fn refused(&self, response: Response<Incoming>, raw_id: &str) -> Reply {
+        let unseen = refuses_unseen(self.headers.get(SESSION), &response);
         let (mut parts, incoming) = response.into_parts();
         let why = format!("{} answered {}", self.view.target.host(), parts.status);
         parts.headers = end_to_end(&parts.headers);
-        let unseen = refuses_unseen(parts.status);
         let limited = http_body_util::Limited::new(incoming, self.limit);
         let Ok(collected) = limited.collect().await else { return Reply::Lost(why.into()) };
         let bytes = collected.to_bytes();
@@ -134,7 +134,8 @@ impl CallLink {
         if is_answer(&bytes, Some(raw_id)) {
             return Reply::Answered(bytes);
         }
-        if unseen { Reply::NotSent(why.into()) } else { Reply::Lost(why.into()) }
+        let why = NoAnswer { why, said: quoted(&bytes) };
+        if unseen { Reply::Refused(why) } else { Reply::Lost(why) }
     }
 }
 

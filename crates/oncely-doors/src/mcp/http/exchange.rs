@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{HeaderMap, Method, Response, StatusCode};
 
 use super::messages::Messages;
@@ -121,11 +121,28 @@ fn pause_of(retry_ms: Option<u64>) -> Duration {
     retry_ms.map_or(RECONNECT, Duration::from_millis).clamp(RECONNECT_MIN, RECONNECT_MAX)
 }
 
-/// Statuses with which a server says that it did not look at the message. They count only where the reply does not
-/// answer to its id: one that does comes from whoever looked at it.
-pub(super) fn refuses_unseen(status: StatusCode) -> bool {
-    let codes = [400, 401, 403, 404, 405, 406, 411, 413, 415, 421];
-    codes.contains(&status.as_u16())
+/// Whether a server that refuses a request says so that it did not look at it. Only statuses count that come before a handler
+/// is entered: who gives another one may have acted before, or may stand behind a gateway that replaces replies. (Frameworks
+/// say 406 when they write the result of a handler that has run.) And they count only where the reply does not answer to the
+/// request's id: one that does comes from whoever looked at it. `session` is the one that the request named.
+pub(super) fn refuses_unseen<B>(session: Option<&HeaderValue>, refusal: &Response<B>) -> bool {
+    match refusal.status().as_u16() {
+        401 | 405 | 411 | 413 | 415 | 421 => true,
+        // The credentials do not reach far enough: the client is to get others and to call again.
+        403 => refusal.headers().contains_key(WWW_AUTHENTICATE),
+        // The session is gone: the client is to begin another one and to call again. Programs say so to programs; a page for
+        // people is somebody else's.
+        404 => session.is_some() && !is_page(refusal.headers()),
+        _ => false,
+    }
+}
+
+/// Whether a body is meant for people.
+fn is_page(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    kind.trim_ascii_start()
+        .get(..b"text/html".len())
+        .is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/html"))
 }
 
 /// What a line of a server is to whoever waits for the answer to an id.
@@ -165,7 +182,9 @@ pub(super) fn quoted(body: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{RECONNECT, RECONNECT_MAX, RECONNECT_MIN, Said, pause_of, said};
+    use super::{RECONNECT, RECONNECT_MAX, RECONNECT_MIN, Said, pause_of, refuses_unseen, said};
+    use hyper::Response;
+    use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 
     #[test]
     fn an_answer_is_known_by_its_id_however_that_is_written_and_a_page_is_no_message() {
@@ -192,5 +211,25 @@ mod tests {
         assert_eq!(pause_of(None), RECONNECT);
         assert_eq!(pause_of(Some(0)), RECONNECT_MIN);
         assert_eq!(pause_of(Some(u64::MAX)), RECONNECT_MAX);
+    }
+    #[test]
+    fn only_what_is_said_before_a_handler_is_entered_proves_that_a_call_was_not_looked_at() {
+        let refuse =
+            |session: Option<&'static str>, header: Option<(HeaderName, &'static str)>| -> Vec<u16> {
+                let session = session.map(HeaderValue::from_static);
+                let unseen = |status: &u16| {
+                    let mut refusal = Response::builder().status(*status);
+                    if let Some((name, value)) = &header {
+                        refusal = refusal.header(name, *value);
+                    }
+                    refuses_unseen(session.as_ref(), &refusal.body(()).unwrap())
+                };
+                (300..=599).filter(unseen).collect()
+            };
+        let always = [401, 405, 411, 413, 415, 421];
+        assert_eq!(refuse(None, None), always);
+        assert_eq!(refuse(Some("s"), None), [401, 404, 405, 411, 413, 415, 421]);
+        assert_eq!(refuse(Some("s"), Some((CONTENT_TYPE, "Text/HTML; charset=utf-8"))), always);
+        assert_eq!(refuse(None, Some((WWW_AUTHENTICATE, "Bearer"))), [401, 403, 405, 411, 413, 415, 421]);
     }
 }

@@ -25,4 +25,5 @@ pub mod target;
 pub mod upstream;
 mod views;
 
+pub use started::SESSIONS_MAX;
 pub use views::{VIEWS_MAX, VIEWS_PER_CALLER_MAX};

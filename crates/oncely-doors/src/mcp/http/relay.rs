@@ -238,7 +238,7 @@ impl View {
                 }
                 Response::from_parts(parts, Watched::body(incoming, &self.guard))
             }
-            Err(NoReply::NotSent(why) | NoReply::Lost(why)) => body::plain(StatusCode::BAD_GATEWAY, &why),
+            Err(no_reply) => body::plain(StatusCode::BAD_GATEWAY, &no_reply.to_string()),
         }
     }
 }

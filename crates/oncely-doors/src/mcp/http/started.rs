@@ -24,7 +24,7 @@ use crate::mcp::link::Boxed;
 use crate::mcp::message::{self, INVALID_REQUEST, Message, Response};
 
 /// Most sessions at once: each has a server of its own.
-const SESSIONS_MAX: usize = 100;
+pub const SESSIONS_MAX: usize = 100;
 /// A session that nobody has used for this long is ended when another begins.
 const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
 /// Most events that wait for a client that reads slowly, once they are on their way out.

@@ -1,12 +1,14 @@
 //! A server at an address.
 
+use std::error::Error as _;
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{HeaderName, HeaderValue};
-use hyper::http::uri::PathAndQuery;
+use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::{HeaderMap, Method, Request, Response, Uri};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
@@ -34,6 +36,16 @@ pub enum NoReply {
     NotSent(String),
     /// It may have; why.
     Lost(String),
+}
+
+/// For whoever waits for the reply to a request that is not guarded.
+impl fmt::Display for NoReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotSent(why) => write!(f, "nothing ran: {why}"),
+            Self::Lost(why) => write!(f, "{why}; the request may have reached the server"),
+        }
+    }
 }
 
 impl Target {
@@ -132,9 +144,21 @@ impl Target {
             .map_err(|e| NoReply::NotSent(e.to_string()))?;
         *request.headers_mut() = headers;
         self.client.request(request).await.map_err(|error| {
-            let why = format!("{}: {}", self.host(), chain(&error));
-            if error.is_connect() { NoReply::NotSent(why) } else { NoReply::Lost(why) }
+            match error.source().filter(|_| error.is_connect()) {
+                Some(cause) => NoReply::NotSent(format!(
+                    "{} cannot be reached: {}. See that the server is up and that --url is its address, then call again",
+                    self.authority(),
+                    chain(cause)
+                )),
+                None if error.is_connect() => NoReply::NotSent(format!("{}: {error}", self.authority())),
+                None => NoReply::Lost(format!("{}: {}", self.authority(), chain(&error))),
+            }
         })
+    }
+
+    /// The host and its port, for people.
+    fn authority(&self) -> &str {
+        self.uri.authority().map(Authority::as_str).unwrap_or_default()
     }
 
     /// The host, for people.

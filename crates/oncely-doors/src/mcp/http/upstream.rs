@@ -16,7 +16,7 @@ use super::messages::Messages;
 use super::target::{NoReply, Target};
 use crate::mcp::json::Members;
 use crate::mcp::link::{Boxed, Client, Link, NoAnswer, Reply};
-use crate::mcp::message;
+use crate::mcp::message::{self, INTERNAL_ERROR};
 use crate::mcp::session::Session;
 
 /// Where a request says which protocol it speaks.
@@ -140,6 +140,7 @@ impl HttpLink {
     async fn exchange(&self, line: Bytes) -> Ended {
         let about = self.about(&line);
         let body = Bytes::copy_from_slice(crate::mcp::frames::content(&line));
+        let session = about.headers.get(SESSION).cloned();
         let response = match self.target.send(Method::POST, about.headers, body).await {
             Ok(response) => response,
             Err(NoReply::NotSent(why)) => return Ended::NotSent(why.into()),
@@ -149,7 +150,7 @@ impl HttpLink {
             self.state().session_id = response.headers().get(SESSION).cloned();
         }
         if !response.status().is_success() {
-            return self.refused(response, about.id.as_deref()).await;
+            return self.refused(response, session.as_ref(), about.id.as_deref()).await;
         }
         if response.status() == StatusCode::ACCEPTED {
             return Ended::Accepted;
@@ -169,8 +170,14 @@ impl HttpLink {
         self.state().version = version.and_then(|version| HeaderValue::from_str(&version).ok());
     }
 
-    async fn refused(&self, response: Response<Incoming>, id: Option<&str>) -> Ended {
+    async fn refused(
+        &self,
+        response: Response<Incoming>,
+        session: Option<&HeaderValue>,
+        id: Option<&str>,
+    ) -> Ended {
         let status = response.status();
+        let unseen = refuses_unseen(session, &response);
         let body = Messages::of(response, self.limit).next().await.ok().flatten();
         let why = NoAnswer {
             why: format!("{} answered {status}", self.target.host()),
@@ -181,7 +188,7 @@ impl HttpLink {
         }
         let answer =
             body.filter(|body| serde_json::from_slice::<Members<'_>>(body).is_ok_and(|m| m.has("error")));
-        if refuses_unseen(status) { Ended::Refused(why, answer) } else { Ended::Lost(why) }
+        if unseen { Ended::Refused(why, answer) } else { Ended::Lost(why) }
     }
 
     fn speaking(&self) -> Exchange<'_> {
@@ -204,8 +211,12 @@ impl HttpLink {
             (Ended::Answered(answer), _) => answer,
             (Ended::Refused(_, Some(answer)), _) => answer,
             (Ended::Accepted, _) | (_, None) => return,
-            (Ended::Refused(why, None) | Ended::NotSent(why) | Ended::Lost(why), Some(id)) => {
-                message::error(&id, -32603, &why.to_string()).into()
+            (Ended::Refused(why, None) | Ended::NotSent(why), Some(id)) => {
+                message::error(&id, INTERNAL_ERROR, &format!("nothing ran: {why}")).into()
+            }
+            (Ended::Lost(why), Some(id)) => {
+                let why = format!("{why}; the request may have reached the server");
+                message::error(&id, INTERNAL_ERROR, &why).into()
             }
         };
         self.send(answer).await;
@@ -256,7 +267,8 @@ impl Link for HttpLink {
         Box::pin(async move {
             match self.exchange(line.into()).await {
                 Ended::Answered(answer) => Reply::Answered(answer),
-                Ended::Refused(why, _) | Ended::NotSent(why) => Reply::NotSent(why),
+                Ended::Refused(why, _) => Reply::Refused(why),
+                Ended::NotSent(why) => Reply::NotSent(why),
                 Ended::Lost(why) => Reply::Lost(why),
                 Ended::Accepted => Reply::Lost("the server took the call and gave no answer".into()),
             }

@@ -18,7 +18,8 @@ for i = 1, (#KEYS - 4) / 2 do
     local to = string.find(head, '\n', from, true)
     if not to then
       head = redis.call('GETRANGE', key, 0, 4095)
-      to = string.find(head, '\n', from, true)
+      -- A damaged one has no trail.
+      to = string.find(head, '\n', from, true) or from
     end
     for e = 0, count - 1 do
       fields[#fields + 1] = places + e

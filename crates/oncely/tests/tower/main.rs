@@ -3,10 +3,12 @@
 #![cfg(feature = "tower")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod places;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -15,7 +17,9 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use oncely::tower::{Body, Class, OncelyLayer, Said};
 use oncely::{AttemptInfo, Effect, Oncely, Policy};
+use oncely_core::Millis;
 use oncely_core::select::Selector;
+use oncely_store::MemoryStore;
 use tokio::sync::Notify;
 use tower_layer::Layer as _;
 use tower_service::Service;
@@ -184,8 +188,40 @@ async fn a_rejection_is_replayed_once_its_retries_are_used_up() {
     for (expected, replayed) in [("first", false), ("later", false), ("later", true), ("later", true)] {
         let seen = send(&service, post(Some("k"), "{}")).await.unwrap();
         assert_eq!((seen.status, seen.body.as_str(), seen.replayed()), (422, expected, replayed));
+        let left = seen.headers.get("idempotency-retries-left").map(|left| left.to_str().unwrap());
+        assert_eq!(left, replayed.then_some("0"), "it can be told from an answer that may be tried again");
     }
     assert_eq!(counted.runs(), 2);
+}
+
+#[tokio::test]
+async fn what_was_never_begun_is_not_replayed_as_if_it_could_still_be_retried() {
+    let counted = Counted::new(|_, _| async {
+        let mut answer = text(502, "try again with the same key");
+        let why = Some("nothing was sent: no route to 10.1.2.3".into());
+        answer.extensions_mut().insert(Said { class: Class::NotStarted, why });
+        Ok(answer)
+    });
+    let policy = Policy { max_retries: 0, ..Policy::default() };
+    let service = layer().await.policy(policy).layer(counted.clone());
+    let first = send(&service, post(Some("k"), "{}")).await.unwrap();
+    assert_eq!((first.status, &first.headers["idempotency-retries-left"]), (502, &"0".parse().unwrap()));
+    for _ in 0..2 {
+        let seen = send(&service, post(Some("k"), "{}")).await.unwrap();
+        let problem: serde_json::Value = serde_json::from_str(&seen.body).unwrap();
+        assert_eq!((seen.status, seen.replayed()), (409, false));
+        assert_eq!(
+            (&problem["code"], &problem["retryable"]),
+            (&"rejected".into(), &false.into()),
+            "{problem}"
+        );
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("nothing of it was sent") && detail.contains("Use another key"), "{detail}");
+        assert!(!detail.contains("10.1.2.3"), "{detail}");
+        assert_eq!(seen.headers["idempotency-retries-left"], "0");
+        assert!(problem["instance"].is_string() && problem["idempotency_key"] == "k", "{problem}");
+    }
+    assert_eq!(counted.runs(), 1);
 }
 
 #[tokio::test]
@@ -208,6 +244,45 @@ async fn trailers_are_kept_and_decide_what_a_grpc_answer_means() {
         assert_eq!(seen.body, "reply");
     }
     assert_eq!(counted.runs(), 2);
+}
+
+#[tokio::test]
+async fn the_head_of_a_stream_says_what_is_certain_by_then() {
+    let counted = Counted::new(|_, request: Request<Body<Full<Bytes>>>| async move {
+        let path = request.uri().path().to_owned();
+        let (status, kind) = match path.as_str() {
+            "/made" => (201, "text/event-stream"),
+            "/refused" => (422, "text/event-stream"),
+            "/failed" => (500, "text/event-stream"),
+            _ => (200, "application/grpc"),
+        };
+        let mut frames = vec![Ok(Frame::data(Bytes::from_static(b"data: one\n\n")))];
+        if kind == "application/grpc" {
+            // Too long to be looked at as a whole.
+            frames.push(Ok(Frame::data(Bytes::from(vec![0; 2 << 20]))));
+        }
+        let response = Response::builder().status(status).header("content-type", kind);
+        // What a service claims of itself is not what we know.
+        let response = response.header("idempotency-outcome", "succeeded");
+        Ok(response.body(StreamBody::new(futures_of(frames)).boxed_unsync()).unwrap())
+    });
+    let service = layer().await.layer(counted.clone());
+    for (path, effect, outcome) in [
+        ("/made", Some("created"), None),
+        ("/refused", None, None),
+        ("/failed", None, Some("unknown")),
+        ("/grpc", None, None),
+    ] {
+        let mut request = post(Some(path), "{}");
+        *request.uri_mut() = path.parse().unwrap();
+        let (head, body) = service.clone().call(request).await.unwrap().into_parts();
+        let header = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(header("idempotency-effect").as_deref(), effect, "{path}");
+        assert_eq!(header("idempotency-outcome").as_deref(), outcome, "{path}");
+        assert!(header("idempotency-record").is_some(), "{path}");
+        body.collect().await.unwrap();
+    }
+    assert_eq!(counted.runs(), 4);
 }
 
 /// A stream of frames that are there already.
@@ -241,6 +316,23 @@ async fn fields_of_the_body_can_be_the_intent() {
     assert_eq!(missing.status, 400);
     assert!(missing.body.contains("body_unusable"), "{}", missing.body);
     assert_eq!(counted.runs(), 2);
+}
+
+#[tokio::test]
+async fn a_replay_says_how_old_it_is() {
+    let now = Arc::new(AtomicU64::new(1_000_000));
+    let clock = now.clone();
+    let store = MemoryStore::with_clock(move || Millis(clock.load(Ordering::SeqCst)));
+    let counted = Counted::new(|_, _| async { Ok(text(201, "made")) });
+    let service = OncelyLayer::new(Oncely::new(Arc::new(store))).layer(counted.clone());
+    let age = |seen: &Seen| seen.headers.get("age").map(|age| age.to_str().unwrap().to_owned());
+    assert_eq!(age(&send(&service, post(Some("k"), "{}")).await.unwrap()), None);
+    for (later_ms, seconds) in [(0, "0"), (999, "0"), (1, "1"), (41_500, "42")] {
+        now.fetch_add(later_ms, Ordering::SeqCst);
+        let replay = send(&service, post(Some("k"), "{}")).await.unwrap();
+        assert_eq!((replay.replayed(), age(&replay).as_deref()), (true, Some(seconds)));
+    }
+    assert_eq!(counted.runs(), 1);
 }
 
 #[tokio::test]
