@@ -176,7 +176,11 @@ fn effect(world: World, intent: IntentId, token: AttemptToken, downstream: Strin
             (Ending::Says, Some(result)) => Outcome::succeeded(Effect::Executed, result),
             (Ending::Says, None) => {
                 let failure = Failure::new("DECLINED", "nothing happened").with_detail(token.0.to_vec());
-                if token.0[0] % 2 == 0 { Outcome::Rejected(failure) } else { Outcome::NotStarted(failure) }
+                if token.0[0].is_multiple_of(2) {
+                    Outcome::Rejected(failure)
+                } else {
+                    Outcome::NotStarted(failure)
+                }
             }
         }
     })
