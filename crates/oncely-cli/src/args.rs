@@ -73,12 +73,10 @@ pub struct Global {
     pub json: bool,
 }
 
-/// What to do.
+/// What to do. Where a line is missing, the command's own words are used, all of them: a line here would take their place.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a command once per intent; replay its result to duplicates
     Run(commands::run::RunArgs),
-    /// Make any MCP server safe to retry: put it behind this
     Mcp(Box<commands::mcp::McpArgs>),
     /// Start a server so that it ends with us; used by `oncely mcp`
     #[command(hide = true)]
@@ -86,9 +84,7 @@ pub enum Command {
     /// End a server if we are killed; used by `oncely mcp`
     #[command(hide = true)]
     McpWatch,
-    /// Serve HTTP: a gateway in front of an API, or between an agent and providers
     Serve(Box<commands::serve::ServeArgs>),
-    /// List what is remembered
     Ls(commands::ls::LsArgs),
     /// Show one record: its state, attempts, audit trail and result
     Show(commands::show::ShowArgs),
@@ -104,17 +100,14 @@ pub enum Command {
     Purge(commands::purge::PurgeArgs),
     /// Print the key, fingerprint and id that a call would have
     Key(commands::key::KeyArgs),
-    /// Check the policy file: what each tool declares and what it leaves out
     Check(commands::check::CheckArgs),
     /// Examine the ledger and the surroundings
     Doctor(commands::doctor::DoctorArgs),
     /// Look at a ledger, bring its tables up to date, or move it to another place
     Store(commands::store::StoreArgs),
-    /// Measure from outside how safe a tool is to retry: 0 to 3, with evidence
     Score(commands::score::ScoreArgs),
     /// List how third-party APIs take an idempotency key
     Providers(commands::providers::ProvidersArgs),
-    /// Watch a flaky payment service and a retrying agent, with and without oncely
     Demo(commands::demo::DemoArgs),
     /// Print shell completions
     Completions(commands::generate::CompletionsArgs),

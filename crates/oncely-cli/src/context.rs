@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use oncely::Oncely;
-use oncely::policy_file::PolicyFile;
+use oncely::policy_file::{FILE_BYTES_MAX, PolicyFile, PolicyFileError};
 use oncely_core::{Namespace, Store};
-use oncely_doors::admin::{Secret, Settings};
+use oncely_doors::admin::Settings;
+use oncely_doors::settings::{Secret, SecretSetting};
 use oncely_store::sealed::{Keys, Sealed};
 
 use crate::args::Global;
@@ -22,6 +23,8 @@ pub struct Context {
     pub policy: PolicyFile,
     /// The policy file that was read, if any.
     pub policy_path: Option<PathBuf>,
+    /// Its text. It is read once: what tools declare and what servers are told never come from two states of a file.
+    policy_text: Option<String>,
     /// The tenant.
     pub namespace: Namespace,
     /// The ledger's address.
@@ -39,9 +42,9 @@ impl Context {
             Some(path) => Some(path.clone()),
             None => PolicyFile::find(&directory).map(trusted).transpose()?,
         };
-        let policy = match &policy_path {
-            Some(path) => PolicyFile::load(path).map_err(|e| Failure::usage(format!("{e}\nnothing ran")))?,
-            None => PolicyFile::empty(),
+        let (policy, policy_text) = match &policy_path {
+            Some(path) => read_policy(path).map(|(policy, text)| (policy, Some(text)))?,
+            None => (PolicyFile::empty(), None),
         };
         let namespace = match global.namespace.as_deref().or(policy.namespace()) {
             Some(name) => Namespace::parse(name).map_err(|e| Failure::usage(format!("{e}; nothing ran")))?,
@@ -52,7 +55,7 @@ impl Context {
             (None, Some(url)) => (url.to_owned(), "the policy file"),
             (None, None) => (default_store()?, "the default"),
         };
-        Ok(Self { policy, policy_path, namespace, store_url, store_from })
+        Ok(Self { policy, policy_path, policy_text, namespace, store_url, store_from })
     }
 
     /// Opens the ledger.
@@ -79,42 +82,40 @@ impl Context {
     }
 
     /// The policy file's name and text, if there is one: tables that tools do not concern are read by others.
-    pub fn policy_text(&self) -> Result<Option<(String, String)>, Failure> {
-        let Some(path) = &self.policy_path else { return Ok(None) };
-        let name = path.display().to_string();
-        match std::fs::read_to_string(path) {
-            Ok(text) => Ok(Some((name, text))),
-            Err(error) => Err(Failure::usage(format!("{name} cannot be read: {error}; nothing ran"))),
-        }
+    pub fn policy_text(&self) -> Option<(String, &str)> {
+        Some((self.policy_path.as_ref()?.display().to_string(), self.policy_text.as_deref()?))
     }
 
-    /// A secret, from where it is. A file is named as seen from the policy file.
-    pub fn secret(&self, place: &Secret) -> Result<String, Failure> {
-        let bad = |what: String| Failure::usage(format!("{what}; nothing ran"));
-        match place {
+    /// A secret, from where the policy file says that it is.
+    pub fn secret(&self, setting: &SecretSetting) -> Result<String, Failure> {
+        self.find_secret(setting).map_err(|why| Failure::usage(format!("{why}; nothing ran")))
+    }
+
+    /// The same; else what is in the way, with the place in the policy file.
+    pub fn find_secret(&self, setting: &SecretSetting) -> Result<String, String> {
+        let found = match &setting.secret {
             Secret::Environment(name) => {
-                variable(name).ok_or_else(|| bad(format!("the environment variable {name} is not set")))
+                variable(name).ok_or_else(|| format!("the environment variable {name} is not set"))
             }
-            Secret::File(file) => {
-                let directory = self.policy_path.as_deref().and_then(Path::parent);
-                let path = directory.map_or_else(|| file.clone(), |directory| directory.join(file));
-                let mut bytes = Vec::new();
-                std::fs::File::open(&path)
-                    .and_then(|file| file.take(SECRET_BYTES_MAX).read_to_end(&mut bytes))
-                    .map_err(|error| bad(format!("{} cannot be read: {error}", path.display())))?;
-                String::from_utf8(bytes).map_err(|_| bad(format!("{} is not text", path.display())))
-            }
-        }
+            Secret::File(file) => read_secret(&self.beside(file)),
+        };
+        found.map_err(|why| format!("{}: {why}", setting.said_at))
+    }
+
+    /// A file that the policy file names, as seen from there.
+    pub fn beside(&self, file: &Path) -> PathBuf {
+        let directory = self.policy_path.as_deref().and_then(Path::parent);
+        directory.map_or_else(|| file.to_owned(), |directory| directory.join(file))
     }
 
     fn encryption_keys(&self) -> Result<Keys, Failure> {
-        let text = match (variable("ONCELY_ENCRYPTION_KEYS"), self.policy_text()?) {
+        let text = match (variable("ONCELY_ENCRYPTION_KEYS"), self.policy_text()) {
             (Some(text), _) => text,
-            // Read again only where it says something about it: most commands need nothing of this.
+            // Read only where it says something about it: most commands need nothing of this.
             (None, Some((name, text))) if text.contains("encryption") => {
-                let settings = Settings::parse(&text)
-                    .map_err(|error| Failure::usage(format!("{name}: {error}\nnothing ran")))?;
-                match settings.encryption {
+                let place = Settings::parse_encryption(text, &name)
+                    .map_err(|error| Failure::usage(error.to_string()))?;
+                match place {
                     Some(place) => self.secret(&place)?,
                     None => return Ok(Keys::none()),
                 }
@@ -123,6 +124,33 @@ impl Context {
         };
         Keys::parse(&text).map_err(|error| Failure::usage(format!("{error}; nothing ran")))
     }
+}
+
+/// The policy file and its text.
+fn read_policy(path: &Path) -> Result<(PolicyFile, String), Failure> {
+    let mut bytes = Vec::new();
+    // One byte more than allowed is enough to know that a file is too large.
+    let limit = FILE_BYTES_MAX as u64 + 1;
+    let read = std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes));
+    let text = read.ok().and_then(|_| String::from_utf8(bytes).ok());
+    let bad = |error: PolicyFileError| Failure::usage(error.to_string());
+    match text {
+        Some(text) => Ok((PolicyFile::parse(&text, &path.display().to_string()).map_err(bad)?, text)),
+        None => {
+            // It says where the text breaks off, or why there is none.
+            PolicyFile::load(path).map_err(bad)?;
+            Err(Failure::usage(format!("{} changed while it was read; nothing ran", path.display())))
+        }
+    }
+}
+
+/// The text of a file with a secret.
+pub fn read_secret(path: &Path) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(SECRET_BYTES_MAX).read_to_end(&mut bytes))
+        .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    String::from_utf8(bytes).map_err(|_| format!("{} is not text", path.display()))
 }
 
 /// A policy file can name commands to run, so one that was merely found has to be ours or the system's.

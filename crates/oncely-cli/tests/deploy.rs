@@ -1,7 +1,12 @@
 //! The files under `deploy/` and the pages about them: every flag exists, every configuration is accepted, every figure is
 //! computed.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    reason = "a test fails by panicking, and says what it leaves out"
+)]
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -77,7 +82,9 @@ fn the_manifest_is_yaml_and_the_unit_is_one() {
     }
     let parse = "import sys, yaml; print(len([d for d in yaml.safe_load_all(sys.stdin) if d['kind']]))";
     let python = Command::new("python3").args(["-c", "import yaml"]).output();
-    if python.is_ok_and(|output| output.status.success()) {
+    if !python.is_ok_and(|output| output.status.success()) {
+        skip("python3 has no yaml");
+    } else {
         let file = std::fs::File::open(root().join("deploy/kubernetes/oncely.yaml")).unwrap();
         let output = Command::new("python3").args(["-c", parse]).stdin(file).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "4", "{output:?}");
@@ -88,12 +95,22 @@ fn the_manifest_is_yaml_and_the_unit_is_one() {
     }
     let mut verify = Command::new("systemd-analyze");
     verify.args(["verify", "--man=no"]).arg(root().join("deploy/oncely.service"));
-    if let Ok(output) = verify.output() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        // The program need not be installed where this is tested.
-        let wrong = said.lines().filter(|l| l.contains("oncely.service") && !l.contains("not executable"));
-        assert_eq!(wrong.collect::<Vec<_>>(), Vec::<&str>::new());
+    match verify.output() {
+        Err(error) => skip(&format!("systemd-analyze: {error}")),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            // The program need not be installed where this is tested.
+            let wrong =
+                said.lines().filter(|l| l.contains("oncely.service") && !l.contains("not executable"));
+            assert_eq!(wrong.collect::<Vec<_>>(), Vec::<&str>::new());
+        }
     }
+}
+
+/// Says what is not looked at; under `ONCELY_NO_SKIPS`, as the script `test` sets it, that is a failure.
+fn skip(why: &str) {
+    eprintln!("SKIPPED in part: {why}");
+    assert!(std::env::var_os("ONCELY_NO_SKIPS").is_none(), "{why}");
 }
 
 /// A figure of a row of the benchmarks, as a number; none where the section has no such row yet.

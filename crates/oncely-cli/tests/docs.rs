@@ -124,7 +124,7 @@ fn the_configuration_on_the_page_about_serve_is_right() {
     let config =
         GatewayConfig::parse(check, "docs/serve.md", &policy, oncely_doors::providers::Providers::builtin());
     assert!(config.unwrap_or_else(|error| panic!("{error}")).routes[0].check.is_some());
-    let otlp = oncely_doors::telemetry::OtlpSettings::parse(others.next().unwrap()).unwrap();
+    let otlp = oncely_doors::telemetry::OtlpSettings::parse(others.next().unwrap(), "docs/serve.md").unwrap();
     let defaults = oncely_doors::telemetry::OtlpSettings::default();
     assert_eq!((otlp.interval, otlp.sample), (defaults.interval, defaults.sample));
     assert!(otlp.endpoint.is_some() && others.next().is_none());
@@ -135,6 +135,22 @@ fn listed(help: &str) -> Vec<String> {
     let commands = help.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
     let names = commands.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
     names.map(str::to_owned).collect()
+}
+
+/// What is said beyond the first line of a command's help is said where people look for it.
+#[test]
+fn the_help_of_a_command_says_more_than_its_first_line() {
+    for (command, part) in [
+        ("run", "16 outcome unknown"),
+        ("mcp", "never runs again by itself"),
+        ("serve", "oncely serve --listen 127.0.0.1:7300 --upstream http://127.0.0.1:9000"),
+        ("ls", "the gateway has one for each of its tenants"),
+        ("check", "nothing is started"),
+    ] {
+        let output = Command::new(ONCELY).args([command, "--help"]).env_clear().output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap().replace('\n', " ");
+        assert!(help.contains(part), "{command}: {help}");
+    }
 }
 
 #[test]

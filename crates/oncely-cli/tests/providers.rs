@@ -55,5 +55,5 @@ fn providers_of_the_configuration_are_listed_beside_the_known_ones() {
     std::fs::write(home.path().join("oncely.toml"), config.replace("2h", "soon")).unwrap();
     let (code, _, stderr) = run(&home, &["providers"]);
     assert_eq!(code, 2);
-    assert!(stderr.contains("\"ours\": retention"), "{stderr}");
+    assert!(stderr.contains("oncely.toml:4:13: provider[0].retention: "), "{stderr}");
 }

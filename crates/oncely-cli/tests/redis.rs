@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking")]
 
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
-use oncely_testkit::servers::Redis;
+use oncely_testkit::servers::{Redis, Tap};
 
 struct Home(tempfile::TempDir);
 
@@ -112,5 +113,32 @@ fn a_process_that_was_killed_leaves_its_key_in_doubt_on_the_server() {
     call.kill().unwrap();
     call.wait().unwrap();
     check(&home.start(&server.url(), "k", "sleep 10").wait_with_output().unwrap(), 16, "unknown");
+    assert_eq!(home.effects(), 1);
+}
+
+/// What is said about an end that had to wait is what became of it, and not what might have.
+#[test]
+fn a_ledger_that_comes_back_after_the_effect_gets_the_end_and_nothing_else_is_said() {
+    let (server, home) = (Redis::start().unwrap(), Home::new());
+    let tap = Tap::to_port(server.port()).unwrap();
+    let store = server.url_through(tap.port());
+    let effect = "until test -e go; do sleep 0.05; done; echo done";
+    let mut call = home.start(&store, "k", effect);
+    while home.effects() == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    tap.cut();
+    std::fs::write(home.0.path().join("go"), "").unwrap();
+    let mut said = BufReader::new(call.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let first = said.next().unwrap();
+    assert!(first.contains("the end of attempt 1 could not be recorded yet"), "{first}");
+    tap.pass();
+    let rest: Vec<String> = said.collect();
+    assert_eq!(
+        rest,
+        ["oncely: warning: the ledger was away when the command ended; the end of attempt 1 is recorded now"]
+    );
+    check(&call.wait_with_output().unwrap(), 0, "done");
+    check(&home.start(&server.url(), "k", effect).wait_with_output().unwrap(), 0, "done");
     assert_eq!(home.effects(), 1);
 }

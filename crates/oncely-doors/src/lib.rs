@@ -7,6 +7,7 @@
 //! - [`view`]: records as programs are shown them.
 //! - [`stats`]: what was called, executed and prevented. [`telemetry`]: traces and metrics over OTLP.
 //! - [`providers`]: how third-party APIs take an idempotency key.
+//! - [`settings`]: everything that a server reads from `oncely.toml`, checked as a whole.
 //!
 //! Without the feature `full` only the envelope, the exit codes, the words and the figures are there: what a program needs
 //! that is its own door.
@@ -23,6 +24,8 @@ pub mod gateway;
 pub mod mcp;
 #[cfg(feature = "full")]
 pub mod providers;
+#[cfg(feature = "full")]
+pub mod settings;
 pub mod stats;
 #[cfg(feature = "full")]
 pub mod telemetry;

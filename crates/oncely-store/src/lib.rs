@@ -104,7 +104,7 @@ fn unknown(address: &str) -> StoreError {
         StoreErrorKind::BadAddress,
         format!(
             "{address:?} is not an address of a ledger; nothing was opened; allowed: memory:, sqlite:PATH, \
-             postgres://USER@HOST/DATABASE, or a path"
+             postgres://USER@HOST/DATABASE, redis://HOST, or a path"
         ),
     )
 }

@@ -1,4 +1,4 @@
-//! `oncely check`: what each tool declares, and what it leaves out.
+//! `oncely check`: what each tool declares, what it leaves out, and whether a server would start with the file.
 
 use std::process::ExitCode;
 
@@ -7,12 +7,18 @@ use oncely::policy_file::{CheckCommand, FILE_NAME, ToolPolicy};
 use oncely_core::Kind;
 use serde::Serialize;
 
+use super::serve::settings::{self, Findings};
 use crate::args::Global;
 use crate::context::Context;
 use crate::exit::{Failure, PRECONDITION};
 use crate::output::{self, Tone};
 
-/// Check the policy file: what each tool declares and what it leaves out
+/// Check the policy file: what each tool declares, and what oncely serve would refuse
+///
+/// Tools that write and leave something out are named, and the exit code is 4.
+///
+/// The tables of the server, its routes, providers, tokens and keys are read as oncely serve reads them; nothing is started.
+/// A secret that is not here, in a file or in the environment, is warned of only.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {}
 
@@ -23,8 +29,11 @@ pub(crate) async fn run(global: &Global, _args: CheckArgs) -> Result<ExitCode, F
     let tools: Vec<ToolView> =
         context.policy.declared().map(|(name, tool)| ToolView::of(name, tool)).collect();
     let incomplete = tools.iter().filter(|tool| !tool.is_complete()).count();
+    let Findings { problems, warnings } = settings::examine(&context)?;
     let report = Report {
-        ok: incomplete == 0,
+        ok: incomplete == 0 && problems.is_empty(),
+        problems,
+        warnings,
         file: path.display().to_string(),
         strict: context.policy.is_strict(),
         incomplete,
@@ -56,6 +65,10 @@ struct Report {
     /// Write tools that leave something out.
     incomplete: usize,
     tools: Vec<ToolView>,
+    /// What `oncely serve` would refuse.
+    problems: Vec<String>,
+    /// What somebody should look at.
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -128,6 +141,12 @@ impl Report {
         for tool in self.tools.iter().filter(|tool| !tool.is_complete()) {
             let (name, left_out) = (output::clean(&tool.tool), tool.left_out.join(", "));
             output::say(&format!("{}:{}: {name} is a write and leaves out {left_out}", self.file, tool.line));
+        }
+        for problem in &self.problems {
+            output::say(&output::clean(problem));
+        }
+        for warning in &self.warnings {
+            output::say(&format!("warning: {}", output::clean(warning)));
         }
     }
 }

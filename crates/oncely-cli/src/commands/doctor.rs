@@ -13,6 +13,7 @@ use oncely_core::{
 use oncely_store::SqliteOptions;
 use serde::Serialize;
 
+use super::serve::settings;
 use super::view::state_now;
 use crate::args::Global;
 use crate::context::Context;
@@ -73,7 +74,7 @@ pub(crate) async fn run(global: &Global, _args: DoctorArgs) -> Result<ExitCode, 
 
 async fn examine(context: &Context, report: &mut Report) {
     match &context.policy_path {
-        Some(path) => report.add("policy", Health::Ok, format!("{} is right", path.display())),
+        Some(path) => examine_policy(context, path, report),
         None => {
             report.add("policy", Health::Ok, "no policy file: every tool has the careful defaults".to_owned())
         }
@@ -94,6 +95,27 @@ async fn examine(context: &Context, report: &mut Report) {
             let message = failure.envelope.error.map(|error| error.message).unwrap_or_default();
             report.add("open", Health::Fail, message);
         }
+    }
+}
+
+/// Reads the policy file as a server would, too.
+fn examine_policy(context: &Context, path: &Path, report: &mut Report) {
+    let findings = match settings::examine(context) {
+        Ok(findings) => findings,
+        Err(failure) => {
+            let message = failure.envelope.error.map(|error| error.message).unwrap_or_default();
+            report.add("policy", Health::Fail, message);
+            return;
+        }
+    };
+    if findings.problems.is_empty() {
+        report.add("policy", Health::Ok, format!("{} is right", path.display()));
+    }
+    for problem in findings.problems {
+        report.add("policy", Health::Fail, problem);
+    }
+    for warning in findings.warnings {
+        report.add("policy", Health::Warn, warning);
     }
 }
 

@@ -18,7 +18,7 @@ const CANDIDATES_MAX: usize = 10;
 pub(crate) async fn by_id(store: &dyn Store, text: &str) -> Result<Stored, Failure> {
     let digits = parse_digits(text)?;
     if let Some(intent) = IntentId::parse(&digits) {
-        return store.load(intent).await?.ok_or_else(|| no_record(text));
+        return store.load(intent).await?.ok_or_else(|| no_record(store, text));
     }
     let found = first_matches(store, Filter { id_prefix: Some(digits), ..Filter::default() }).await?;
     // Of one that cannot be read the id is known all the same: it is as much meant as the other.
@@ -30,7 +30,7 @@ pub(crate) async fn by_id(store: &dyn Store, text: &str) -> Result<Stored, Failu
             );
             Err(Failure::new(USAGE, "AMBIGUOUS_ID", message))
         }
-        _ => found.the_only(text),
+        _ => found.the_only(store, text),
     }
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn any_by_id(store: &dyn Store, text: &str) -> Result<Found, Fa
     };
     let why = match store.load(intent).await {
         Err(error) if error.kind == StoreErrorKind::Corrupt => error,
-        loaded => return loaded?.map(Found::Record).ok_or_else(|| no_record(text)),
+        loaded => return loaded?.map(Found::Record).ok_or_else(|| no_record(store, text)),
     };
     let filter = Filter { id_prefix: Some(intent.to_string()), ..Filter::default() };
     let mut page = store.scan(filter, 0, 1).await?;
@@ -68,7 +68,7 @@ pub(crate) async fn any_by_id(store: &dyn Store, text: &str) -> Result<Found, Fa
 
 /// The only record that a filter finds; `said` is how the caller named it.
 pub(crate) async fn by_filter(store: &dyn Store, filter: Filter, said: &str) -> Result<Stored, Failure> {
-    first_matches(store, filter).await?.the_only(said)
+    first_matches(store, filter).await?.the_only(store, said)
 }
 
 /// Checks that a text can be the start of an id, before the ledger is asked for anything.
@@ -110,13 +110,13 @@ async fn first_matches(store: &dyn Store, filter: Filter) -> Result<Matches, Fai
 }
 
 impl Matches {
-    fn the_only(mut self, said: &str) -> Result<Stored, Failure> {
+    fn the_only(mut self, store: &dyn Store, said: &str) -> Result<Stored, Failure> {
         if self.found.len() > 1 {
             return Err(ambiguous(&self.found, said));
         }
         match (self.found.pop(), self.unreadable.first()) {
             (Some(stored), _) => Ok(stored),
-            (None, None) => Err(no_record(said)),
+            (None, None) => Err(no_record(store, said)),
             (None, Some(Unreadable { intent, why, .. })) => {
                 let message = format!(
                     "there is no record {} that can be read; the record {intent} may be meant, and cannot be: {why}; \
@@ -129,9 +129,11 @@ impl Matches {
     }
 }
 
-fn no_record(said: &str) -> Failure {
-    let message = format!("there is no record {}; nothing was changed", clean(said));
-    Failure::new(PRECONDITION, "NO_RECORD", message).with_fix("oncely ls --all")
+fn no_record(store: &dyn Store, said: &str) -> Failure {
+    // Most often it is in another ledger: which one was looked in is the first thing to know.
+    let ledger = clean(&store.describe());
+    let message = format!("there is no record {} in the ledger {ledger}; nothing was changed", clean(said));
+    Failure::new(PRECONDITION, "NO_RECORD", message).with_fix("oncely ls --all --all-namespaces")
 }
 
 fn ambiguous(found: &[Stored], said: &str) -> Failure {

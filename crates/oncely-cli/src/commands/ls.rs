@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use oncely::policy_file::parse_duration;
 use oncely_core::limits::PAGE_MAX;
-use oncely_core::{Filter, Millis, StateName, Store, Unreadable};
+use oncely_core::{Filter, Millis, Namespace, StateName, Store, Unreadable};
 
 use super::view::{RecordView, state_now};
 use crate::args::Global;
@@ -13,7 +13,12 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::{self, Clock, Reader, Tone};
 
+/// Most records looked at for what is in other namespaces: a hint must not cost more than the answer.
+const ELSEWHERE_MAX: usize = 200;
+
 /// List what is remembered, oldest first
+///
+/// Of one namespace, unless --all-namespaces: the gateway has one for each of its tenants.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
     /// Only this state: running, succeeded, rejected or in_doubt
@@ -58,8 +63,23 @@ pub(crate) async fn run(global: &Global, args: LsArgs) -> Result<ExitCode, Failu
             return Ok(ExitCode::SUCCESS);
         }
     }
+    let nothing_here = listing.listed == 0;
     listing.finish();
+    if !args.all_namespaces && (nothing_here || args.is_broad()) {
+        // A hint that cannot be given is no reason to fail.
+        if let Ok(found) = look_elsewhere(store, filter, &context.namespace, args.state).await {
+            say_elsewhere(&found, args.state);
+        }
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+impl LsArgs {
+    /// Whether a few records tell what there is: to look for what matches a narrow question is a pass over the ledger.
+    fn is_broad(&self) -> bool {
+        let narrow = self.tool.is_some() || self.scope.is_some() || self.key.is_some();
+        !narrow && self.older_than.is_none() && self.newer_than.is_none()
+    }
 }
 
 fn filter(args: &LsArgs, context: &Context, now: Millis) -> Filter {
@@ -85,9 +105,52 @@ fn recorded_states(asked: Option<StateName>) -> Vec<Option<StateName>> {
     }
 }
 
+/// What matches in other namespaces, as far as one looked.
+#[derive(Debug, Default)]
+struct Elsewhere {
+    count: usize,
+    /// There is more that was not looked at.
+    more: bool,
+}
+
+/// Counts what the same question finds in other namespaces: the gateway has one for every tenant, and somebody who looks
+/// for doubts here must not go away believing that there are none.
+async fn look_elsewhere(
+    store: &dyn Store,
+    filter: Filter,
+    here: &Namespace,
+    asked: Option<StateName>,
+) -> Result<Elsewhere, Failure> {
+    let mut found = Elsewhere::default();
+    for recorded in recorded_states(asked) {
+        let filter = Filter { namespace: None, state: recorded, ..filter.clone() };
+        let page = store.scan(filter, 0, ELSEWHERE_MAX).await?;
+        let others = page.items.iter().filter(|stored| stored.record.body.name.namespace != *here);
+        found.count +=
+            others.filter(|stored| asked.is_none_or(|asked| asked == state_now(store, stored))).count();
+        found.more |= page.next.is_some();
+    }
+    Ok(found)
+}
+
+/// On standard error in any case: what programs read is records and nothing else.
+fn say_elsewhere(found: &Elsewhere, asked: Option<StateName>) {
+    match (found.count, found.more) {
+        (0, true) if asked == Some(StateName::InDoubt) => {
+            output::say("there may be some in other namespaces: add --all-namespaces");
+        }
+        (0, _) => {}
+        (count, more) => {
+            let or_more = if more { " or more" } else { "" };
+            output::say(&format!("{count}{or_more} in other namespaces: add --all-namespaces"));
+        }
+    }
+}
+
 /// What has been listed so far.
 struct Listing {
     left: usize,
+    listed: usize,
     more: bool,
     rows: Option<comfy_table::Table>,
 }
@@ -96,7 +159,7 @@ impl Listing {
     fn new(global: &Global, args: &LsArgs) -> Self {
         let columns = ["ID", "STATE", "TOOL", "KEY", "SCOPE", "ATTEMPTS", "AGE", "EFFECT/WHY"];
         let rows = (!output::wants_json(global.json)).then(|| output::table(&columns));
-        Self { left: if args.all { usize::MAX } else { args.limit }, more: false, rows }
+        Self { left: if args.all { usize::MAX } else { args.limit }, listed: 0, more: false, rows }
     }
 
     async fn list(
@@ -124,6 +187,7 @@ impl Listing {
                     return Ok(Reader::There);
                 }
                 self.left -= 1;
+                self.listed += 1;
                 if self.add(&RecordView::of(store, stored, &clock), state)? == Reader::Gone {
                     return Ok(Reader::Gone);
                 }

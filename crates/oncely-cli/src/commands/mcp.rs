@@ -41,7 +41,7 @@ const NOT_EXECUTABLE: u8 = 126;
 /// Messages pass as they are. Tools that write are guarded: a repeated call gets the first result, and one whose outcome
 /// is unknown never runs again by itself. The exit code is the server's.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct McpArgs {
     /// What else there is to do
     #[command(subcommand)]
@@ -62,7 +62,7 @@ pub struct McpArgs {
     #[arg(long, value_name = "MIB", default_value = "64", value_parser = clap::value_parser!(u16).range(1..=1024))]
     max_message: u16,
     /// The address of a server that speaks streamable HTTP, in place of a command
-    #[arg(long, value_name = "URL", conflicts_with = "command", required_unless_present = "command")]
+    #[arg(long, value_name = "URL", conflicts_with = "command")]
     url: Option<String>,
     /// A header that is said with every request to that address, such as "Authorization: Bearer ${TOKEN}"; ${NAME} stands
     /// for that environment variable; may be repeated
@@ -106,6 +106,12 @@ pub async fn run(global: &Global, args: McpArgs) -> Result<ExitCode, Failure> {
     if let Some(Also::Install(args)) = &args.also {
         return install::run(global, args);
     }
+    if args.url.is_none() && args.command.is_empty() {
+        return Err(Failure::usage(
+            "no server is named; nothing ran. Give its command after --, as in: oncely mcp -- npx some-server; or its address: \
+             oncely mcp --url https://…",
+        ));
+    }
     let context = Context::load(global)?;
     if args.explain {
         return explain::run(global, &context, &args).await;
@@ -143,21 +149,23 @@ const TELLING: [&str; 12] = [
     "KEY", "TOKEN", "SECRET", "PASSWORD", "DSN", "URL", "URI", "DATABASE", "ACCOUNT", "PROFILE", "PROJECT",
     "TENANT",
 ];
+/// Beginnings of those that say nothing about a server, whatever they end in.
+const NOT_TELLING: [&str; 2] = ["ONCELY_", "CURL_"];
 /// Most of them that are named.
 const NAMED_MAX: usize = 3;
+
+/// Whether a variable may say which of several equal command lines this is.
+fn tells(name: &str) -> bool {
+    let is_telling = |word: &str| TELLING.iter().any(|end| word.ends_with(end));
+    !NOT_TELLING.iter().any(|start| name.starts_with(start)) && name.split('_').any(is_telling)
+}
 
 /// Says that another entry which differs only in its environment would be taken for this one. What the environment says
 /// cannot be part of the name: a key that is renewed would make it another server, and a call that is in doubt would run
 /// again.
 fn warn_of_namesakes(guard: &Guard) {
-    let tells = |name: &str| {
-        let is_telling = |word: &str| TELLING.iter().any(|end| word.ends_with(end));
-        !name.starts_with("ONCELY_") && name.split('_').any(is_telling)
-    };
-    let mut telling: Vec<String> = std::env::vars_os()
-        .filter_map(|(name, _)| name.into_string().ok())
-        .filter(|name| tells(name))
-        .collect();
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut telling: Vec<String> = names.filter(|name| tells(name)).collect();
     telling.sort();
     telling.truncate(NAMED_MAX);
     if !telling.is_empty() {
@@ -287,5 +295,20 @@ async fn flush(engine: Oncely) {
     if !in_time {
         // Closing it would wait, too.
         std::mem::forget(engine);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tells;
+
+    #[test]
+    fn variables_of_other_programs_do_not_tell_servers_apart() {
+        for name in ["STRIPE_API_KEY", "DATABASE_URL", "PGDATABASE", "AWS_PROFILE", "APIKEY"] {
+            assert!(tells(name), "{name}");
+        }
+        for name in ["CURL_CA_BUNDLE", "ONCELY_ADMIN_TOKEN", "PATH", "HOME"] {
+            assert!(!tells(name), "{name}");
+        }
     }
 }

@@ -45,10 +45,8 @@ pub(crate) fn run(global: &Global, args: ProvidersArgs) -> Result<ExitCode, Fail
 /// The providers that come with the program and those of the configuration.
 fn all(context: &Context) -> Result<Providers, Failure> {
     let known = Providers::builtin().clone();
-    let Some(path) = &context.policy_path else { return Ok(known) };
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))?;
-    known.with_config(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+    let Some((name, text)) = context.policy_text() else { return Ok(known) };
+    known.with_config(text, &name).map_err(|error| Failure::usage(error.to_string()))
 }
 
 fn list(global: &Global, providers: &Providers) {

@@ -1,10 +1,11 @@
 //! `oncely serve`: the gateway, in front of an API or between an agent and providers.
 
 mod admin;
+mod lookout;
+pub(crate) mod settings;
 mod telemetry;
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +18,12 @@ use oncely_doors::gateway::config::{GatewayConfig, RouteConfig};
 use oncely_doors::gateway::pattern::PathPattern;
 use oncely_doors::gateway::serve::{Listening, serve};
 use oncely_doors::gateway::{AllCounters, Gateway, Lanes, acceptor, connector};
-use oncely_doors::providers::Providers;
+use oncely_doors::settings::ServeSettings;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use self::lookout::Lookout;
 use crate::args::Global;
 use crate::context::Context;
 use crate::exit::{self, Failure};
@@ -30,7 +32,9 @@ use crate::output;
 /// How long the ledger may take for what is left to write at the end, and the admin API for its last answers.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Serve HTTP: every guarded request runs once per key, and a retry gets the first answer.
+/// Serve HTTP: a gateway in front of an API, or between an agent and providers.
+///
+/// Every guarded request runs once per key, and a retry gets the first answer.
 ///
 /// Without a configuration: oncely serve --listen 127.0.0.1:7300 --upstream http://127.0.0.1:9000
 ///
@@ -61,7 +65,13 @@ fn address(text: &str) -> Result<Address, String> {
 /// Runs the command until it is asked to stop.
 pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> {
     let context = Context::load(global)?;
-    let mut config = configuration(&context)?;
+    let ServeSettings { gateway: mut config, admin, otlp } = {
+        let settings = settings::read(&context)?;
+        for line in settings::tell_unused_tools(&context, &settings) {
+            output::say(&format!("oncely: warning: {line}"));
+        }
+        settings
+    };
     if let Some(upstream) = &args.upstream {
         config.routes.push(route_of(&context, &args, upstream.clone())?);
     }
@@ -71,14 +81,15 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
         ));
     }
     let configured = config.admin.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
-    let admin = admin::open(&context, &args.admin, configured).await?;
+    let admin = admin::open(&context, &args.admin, configured, admin).await?;
     let oncely = admin.oncely().clone();
     config.redaction = admin.redaction().clone();
     let gateways = gateways(&context, &config, &oncely)?;
     let counters: AllCounters = gateways.iter().map(Gateway::counters).cloned().collect();
+    let lookout = Lookout::over(oncely.store().clone(), admin.ears().clone(), counters.clone());
     let admin = admin.with_source(Arc::new(counters));
-    let roots = config.upstream_roots.as_deref().map(|file| beside(&context, file));
-    let otlp = telemetry::configured(&context)?
+    let roots = config.upstream_roots.as_deref().map(|file| context.beside(file));
+    let otlp = telemetry::configured(&context, otlp)?
         .map(|config| telemetry::start(config, roots.as_deref(), admin.scrape()))
         .transpose()?;
     let (spans, exporter) = otlp.unzip();
@@ -105,7 +116,8 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
         .enable_all()
         .build()
         .map_err(|e| Failure::internal(format!("the admin API's thread could not be started: {e}")))?;
-    say_ready(global, &config, bound, admin.address());
+    say_ready(global, &context, &config, bound, admin.address());
+    let watching = aside.spawn(lookout.run());
     // Answers until the gateway has ended: how a drain goes on is of interest.
     let (done, drained) = tokio::sync::oneshot::channel::<()>();
     let administered = aside.spawn(admin.serve(async move {
@@ -126,6 +138,7 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
     let running = oncely.drain(config.drain).await;
     // Counters of the last moment; without them nothing is wrong but a number.
     let _ = tokio::time::timeout(LAST_WORDS, oncely.store().flush()).await;
+    watching.abort();
     let _ = done.send(());
     let _ = ended.send(());
     // Its listener was checked before; if it failed all the same, the gateway has ended in order. Whoever looks through a
@@ -144,17 +157,6 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// `[server]` and `[[route]]` of the policy file, if there is one.
-fn configuration(context: &Context) -> Result<GatewayConfig, Failure> {
-    let Some(path) = &context.policy_path else { return Ok(GatewayConfig::default()) };
-    let name = path.display().to_string();
-    let bad = |e: &dyn std::fmt::Display| Failure::usage(format!("{e}\nnothing ran"));
-    let text = std::fs::read_to_string(path).map_err(|e| bad(&format!("{name} cannot be read: {e}")))?;
-    let providers =
-        Providers::builtin().clone().with_config(&text).map_err(|e| bad(&format!("{name}: {e}")))?;
-    GatewayConfig::parse(&text, &name, &context.policy, &providers).map_err(|e| bad(&e))
-}
-
 /// The route that `--upstream` stands for: everything that no other route takes.
 fn route_of(context: &Context, args: &ServeArgs, upstream: Address) -> Result<RouteConfig, Failure> {
     let bad = |e: String| Failure::usage(format!("{e}; nothing ran"));
@@ -171,7 +173,7 @@ fn route_of(context: &Context, args: &ServeArgs, upstream: Address) -> Result<Ro
 /// A gateway for every lane.
 fn gateways(context: &Context, config: &GatewayConfig, oncely: &Oncely) -> Result<Vec<Gateway>, Failure> {
     let needs_tls = config.routes.iter().any(|route| route.upstream.speech == Speech::Tls);
-    let roots = config.upstream_roots.as_deref().map(|file| beside(context, file));
+    let roots = config.upstream_roots.as_deref().map(|file| context.beside(file));
     let tls = needs_tls.then(|| connector(roots.as_deref())).transpose().map_err(|e| bad_tls(&e))?;
     let threads = config.threads.unwrap_or_else(Lanes::wanted);
     Ok(Gateway::for_lanes(threads, config, oncely, &context.namespace, tls.as_ref()))
@@ -180,19 +182,13 @@ fn gateways(context: &Context, config: &GatewayConfig, oncely: &Oncely) -> Resul
 fn tls(context: &Context, config: &GatewayConfig) -> Result<Option<tokio_rustls::TlsAcceptor>, Failure> {
     let files = config.tls.as_ref();
     files
-        .map(|files| acceptor(&beside(context, &files.cert), &beside(context, &files.key)))
+        .map(|files| acceptor(&context.beside(&files.cert), &context.beside(&files.key)))
         .transpose()
         .map_err(|e| bad_tls(&e))
 }
 
 fn bad_tls(error: &dyn std::fmt::Display) -> Failure {
     Failure::usage(format!("{error}; nothing ran"))
-}
-
-/// Files are named as seen from the configuration.
-fn beside(context: &Context, file: &Path) -> std::path::PathBuf {
-    let directory = context.policy_path.as_deref().and_then(Path::parent);
-    directory.map_or_else(|| file.to_owned(), |directory| directory.join(file))
 }
 
 /// Turns true when a signal asks for a stop. A second one ends the process at once.
@@ -219,8 +215,20 @@ fn stop_asked_for() -> Result<watch::Receiver<bool>, Failure> {
 }
 
 /// Says where it listens, and what should be thought about.
-fn say_ready(global: &Global, config: &GatewayConfig, bound: SocketAddr, admin: Option<SocketAddr>) {
+fn say_ready(
+    global: &Global,
+    context: &Context,
+    config: &GatewayConfig,
+    bound: SocketAddr,
+    admin: Option<SocketAddr>,
+) {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
+    if context.store_url.starts_with("memory:") {
+        output::say(
+            "oncely: warning: the ledger is in memory: when this process ends everything is forgotten, and a retry after that \
+             runs again. Name one that lasts with --store",
+        );
+    }
     for (route, name) in config.routes.iter().filter_map(|route| match &route.tenant {
         Tenant::Header(name) => Some((route, name)),
         _ => None,

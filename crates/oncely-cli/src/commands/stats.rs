@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use oncely_doors::stats::{Counts, Saved, Stats};
+use serde::Serialize;
 
 use crate::args::Global;
 use crate::context::Context;
@@ -33,18 +34,64 @@ pub(crate) async fn run(global: &Global, args: StatsArgs) -> Result<ExitCode, Fa
     let oncely = context.open().await?;
     let only = (!args.all_namespaces).then_some(&context.namespace);
     let mut stats = Stats::gather(&**oncely.store(), &context.policy, only).await?;
+    let other_namespaces = match only {
+        None => None,
+        Some(_) => {
+            let all = Stats::gather(&**oncely.store(), &context.policy, None).await?;
+            Some(Elsewhere::of(&all.totals, &stats.totals))
+        }
+    };
     if args.by == By::Total {
         stats.tools.clear();
     }
+    let view = View { stats, other_namespaces };
     if output::wants_json(global.json) {
-        output::print_json(&stats);
+        output::print_json(&view);
     } else {
-        print(&stats, args.by);
+        print(&view.stats, &args);
+        if let Some(elsewhere) = &view.other_namespaces {
+            elsewhere.say();
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(stats: &Stats, by: By) {
+#[derive(Serialize)]
+struct View {
+    #[serde(flatten)]
+    stats: Stats,
+    /// Left out where all of them are counted above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_namespaces: Option<Elsewhere>,
+}
+
+/// What there is besides: whoever looks at one namespace should know of the others.
+#[derive(Serialize)]
+struct Elsewhere {
+    calls: u64,
+    in_doubt: u64,
+}
+
+impl Elsewhere {
+    fn of(all: &Counts, here: &Counts) -> Self {
+        // Counted one after the other: what came in between may be in one of them only.
+        Self {
+            calls: all.calls.saturating_sub(here.calls),
+            in_doubt: all.in_doubt.saturating_sub(here.in_doubt),
+        }
+    }
+
+    fn say(&self) {
+        if self.calls > 0 || self.in_doubt > 0 {
+            output::say(&format!(
+                "{} calls in other namespaces, {} in doubt: add --all-namespaces",
+                self.calls, self.in_doubt
+            ));
+        }
+    }
+}
+
+fn print(stats: &Stats, args: &StatsArgs) {
     let columns = [
         "TOOL",
         "CALLS",
@@ -62,12 +109,13 @@ fn print(stats: &Stats, by: By) {
         let saved: Vec<Saved> = tool.cost_saved.iter().cloned().collect();
         table.add_row(row(Tone::Plain, &tool.tool, &tool.counts, &saved));
     }
-    if by == By::Total || stats.tools.len() != 1 {
+    if args.by == By::Total || stats.tools.len() != 1 {
         table.add_row(row(Tone::Head, "total", &stats.totals, &stats.cost_saved));
     }
     output::print_table(&table);
     if stats.totals.in_doubt > 0 {
-        output::say("some outcomes are unknown: oncely ls --state in_doubt");
+        let all = if args.all_namespaces { " --all-namespaces" } else { "" };
+        output::say(&format!("some outcomes are unknown: oncely ls --state in_doubt{all}"));
     }
     if stats.totals.superseded > 0 {
         output::say("superseded attempts ended: effects may have happened twice; see oncely log");

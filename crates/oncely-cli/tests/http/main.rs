@@ -16,5 +16,6 @@ mod providers;
 mod scenarios;
 mod silence;
 mod starting;
+mod telling;
 mod tracing;
 mod upstream;

@@ -171,3 +171,15 @@ fn nothing_of_a_key_a_body_or_a_credential_is_said_on_the_way() {
     stderr.read_to_string(&mut said).unwrap();
     assert!(!said.contains("very-secret"), "{said}");
 }
+
+#[test]
+fn an_upstream_beside_routes_takes_what_they_leave() {
+    let (home, routed, rest) = (tempfile::tempdir().unwrap(), Upstream::start(), Upstream::start());
+    let config = format!("[[route]]\nmatch = \"/orders\"\nupstream = \"{}\"\n", routed.url());
+    let mut command = gateway::command(home.path(), &gateway::write_config(home.path(), &config));
+    command.args(["--upstream", &rest.url()]);
+    let gateway = Gateway::of(command);
+    assert_eq!(gateway.order("k", "").status, 201);
+    assert_eq!(gateway.send(&client::post("/else", &[("idempotency-key", "k")], "{}")).status, 201);
+    assert_eq!((routed.total(), rest.total()), (1, 1));
+}

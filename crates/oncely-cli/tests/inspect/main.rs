@@ -6,5 +6,6 @@
 mod files;
 mod ledger;
 mod reading;
+mod serving;
 mod settling;
 mod terminal;

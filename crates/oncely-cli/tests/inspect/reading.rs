@@ -9,6 +9,7 @@ use oncely::outcome;
 use serde_json::{Value, json};
 
 use crate::ledger::{Ledger, begin, call, fill};
+use crate::terminal::on_terminal;
 
 #[tokio::test]
 async fn ls_prints_one_json_object_per_record_and_filters() {
@@ -45,6 +46,38 @@ async fn ls_prints_one_json_object_per_record_and_filters() {
     assert_eq!(ids(&["ls", "--newer-than", "1d", "--all"]).len(), 4);
     assert_eq!(ids(&["ls", "--namespace", "other"]).len(), 0);
     assert_eq!(ids(&["ls", "--namespace", "other", "--all-namespaces"]).len(), 4);
+}
+
+/// The gateway's records are in a namespace for each tenant, and people look without knowing of that.
+#[tokio::test]
+async fn what_is_in_other_namespaces_is_not_passed_over_in_silence() {
+    let ledger = Ledger::new();
+    for tenant in ["default/anonymous", "default/auth:1"] {
+        let lost = ["run", "--namespace", tenant, "--key", "k", "--", "sh", "-c", "exit 1"];
+        assert_eq!(ledger.run(&lost).code, 1);
+    }
+    ledger.run(&["run", "--namespace", "default/auth:1", "--key", "done", "--", "true"]);
+    let doubts = ledger.run(&["ls", "--state", "in_doubt"]);
+    assert_eq!((doubts.stdout.as_str(), doubts.code), ("", 0));
+    assert_eq!(doubts.stderr, "2 in other namespaces: add --all-namespaces\n");
+    assert_eq!(ledger.lines(&["ls", "--state", "in_doubt", "--all-namespaces"]).len(), 2);
+    let one = ledger.run(&["ls", "--namespace", "default/auth:1", "--state", "in_doubt"]);
+    assert_eq!(
+        (one.stdout.lines().count(), one.stderr.as_str()),
+        (1, "1 in other namespaces: add --all-namespaces\n")
+    );
+    let none = ledger.run(&["ls", "--namespace", "default/auth:1", "--key", "done"]);
+    assert_eq!((none.stdout.lines().count(), none.stderr.as_str()), (1, ""));
+    let everything = ledger.run(&["ls", "--all-namespaces"]);
+    assert_eq!((everything.stdout.lines().count(), everything.stderr.as_str()), (3, ""));
+
+    let stats = ledger.json(&["stats"]);
+    assert_eq!((&stats["totals"]["in_doubt"], &stats["totals"]["calls"]), (&json!(0), &json!(0)));
+    assert_eq!(stats["other_namespaces"], json!({ "calls": 3, "in_doubt": 2 }));
+    let all = ledger.json(&["stats", "--all-namespaces"]);
+    assert_eq!((&all["totals"]["in_doubt"], &all["other_namespaces"]), (&json!(2), &Value::Null));
+    let (_, screen) = on_terminal(&ledger, &["stats"], "", &[("NO_COLOR", "1")]);
+    assert!(screen.contains("3 calls in other namespaces, 2 in doubt: add --all-namespaces"), "{screen}");
 }
 
 #[test]

@@ -106,7 +106,14 @@ async fn forgetting_needs_yes_and_every_id_to_be_right() {
     let [paid, refused, doubted] = fill(&oncely).await;
     let asked = ledger.error(&["forget", &paid], 2);
     assert!(asked["error"]["fix"].as_str().unwrap().starts_with(&format!("oncely forget {paid} --yes")));
-    assert_eq!(ledger.error(&["forget", &paid, "abcdef", "--yes"], 4)["error"]["code"], "NO_RECORD");
+    for missing in
+        [&["forget", &paid, "abcdef", "--yes"][..], &["show", "abcdef"], &["resolve", "abcdef", "--rejected"]]
+    {
+        let error = ledger.error(missing, 4)["error"].clone();
+        assert_eq!(error["code"], "NO_RECORD");
+        let expected = format!("there is no record abcdef in the ledger {};", ledger.url());
+        assert!(error["message"].as_str().unwrap().starts_with(&expected), "{error}");
+    }
     assert_eq!(ledger.lines(&["ls"]).len(), 3);
 
     assert_eq!(ledger.lines(&["forget", &paid, &refused[..10], &paid, "--yes"]).len(), 2);

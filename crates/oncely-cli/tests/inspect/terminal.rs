@@ -11,7 +11,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use crate::ledger::{Ledger, call, fill};
 
 /// Runs the binary on a terminal, with what a person types; its exit code and the screen.
-fn on_terminal(
+pub(crate) fn on_terminal(
     ledger: &Ledger,
     arguments: &[&str],
     typed: &str,

@@ -168,3 +168,13 @@ fn arguments_that_contradict_each_other_are_refused() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
     }
 }
+
+#[test]
+fn without_a_server_both_ways_to_name_one_are_said() {
+    let output = std::process::Command::new(ONCELY).arg("mcp").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    for part in ["nothing ran", "oncely mcp -- ", "--url"] {
+        assert!(said.contains(part), "{said}");
+    }
+}

@@ -15,7 +15,7 @@ const SECRET_CHARS_MIN: usize = 16;
 /// Most characters of a secret.
 const SECRET_CHARS_MAX: usize = 512;
 /// Most tokens.
-const TOKENS_MAX: usize = 100;
+pub(super) const TOKENS_MAX: usize = 100;
 /// Who asks where no tokens are set.
 const LOOPBACK: &str = "loopback";
 
@@ -26,18 +26,6 @@ pub enum Scope {
     Read,
     /// To look and to change.
     Write,
-}
-
-impl std::str::FromStr for Scope {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "read" => Ok(Self::Read),
-            "write" => Ok(Self::Write),
-            _ => Err(format!("{text:?} is not a scope; allowed: read, write")),
-        }
-    }
 }
 
 /// What a route asks for.
@@ -89,6 +77,15 @@ impl std::fmt::Debug for Tokens {
     }
 }
 
+/// Whether a token can have this name in the audit log.
+pub(super) fn check_name(name: &str) -> Result<(), TokenError> {
+    let good = |b: u8| b.is_ascii_alphanumeric() || b"._@-".contains(&b);
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(good) || name == LOOPBACK {
+        return Err(TokenError::Name(oncely_core::limits::clip_to(name.to_owned(), 80)));
+    }
+    Ok(())
+}
+
 impl Tokens {
     /// None: only this machine may ask.
     pub fn none() -> Self {
@@ -97,10 +94,7 @@ impl Tokens {
 
     /// Adds a token.
     pub fn with(mut self, name: &str, scope: Scope, secret: &str) -> Result<Self, TokenError> {
-        let good = |b: u8| b.is_ascii_alphanumeric() || b"._@-".contains(&b);
-        if name.is_empty() || name.len() > 64 || !name.bytes().all(good) || name == LOOPBACK {
-            return Err(TokenError::Name(oncely_core::limits::clip_to(name.to_owned(), 80)));
-        }
+        check_name(name)?;
         let length = SECRET_CHARS_MIN..=SECRET_CHARS_MAX;
         if !length.contains(&secret.len()) || !secret.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(TokenError::Secret(name.to_owned()));

@@ -42,7 +42,7 @@ use oncely_core::Namespace;
 use tokio::sync::watch;
 
 pub use self::auth::{Scope, TokenError, Tokens};
-pub use self::config::{Secret, Settings, TokenSetting};
+pub use self::config::{Settings, TokenSetting};
 pub use self::metrics::{Metrics, MetricsSource};
 pub use self::routes::{OPENAPI, documented_routes};
 pub use self::serve::serve;

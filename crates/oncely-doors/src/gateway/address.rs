@@ -45,27 +45,29 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, String> {
         const EXPECTED: &str =
-            "an upstream looks like http://127.0.0.1:9000, https://api.example.com or h2c://host:port";
-        let uri: Uri = text.parse().map_err(|e| format!("{text:?} is no address ({e}); {EXPECTED}"))?;
+            "an address looks like http://127.0.0.1:9000, https://api.example.com or h2c://host:port";
+        // What stands before an @ may be a password.
+        let shown = text.rsplit_once('@').map_or(text, |(_, rest)| rest);
+        let uri: Uri = text.parse().map_err(|e| format!("{shown:?} is no address ({e}); {EXPECTED}"))?;
         let (speech, port) = match uri.scheme_str() {
             Some("http") => (Speech::Http1, 80),
             Some("h2c") => (Speech::Http2, 80),
             Some("https") => (Speech::Tls, 443),
-            _ => return Err(format!("{text:?} has another scheme than http, https or h2c; {EXPECTED}")),
+            _ => return Err(format!("{shown:?} has another scheme than http, https or h2c; {EXPECTED}")),
         };
         let authority =
-            uri.authority().cloned().ok_or_else(|| format!("{text:?} names no host; {EXPECTED}"))?;
+            uri.authority().cloned().ok_or_else(|| format!("{shown:?} names no host; {EXPECTED}"))?;
         if authority.as_str().contains('@') {
-            return Err("an upstream holds no user name and password".to_owned());
+            return Err("an address holds no user name and password".to_owned());
         }
         if uri.query().is_some() || text.contains('#') {
-            return Err("an upstream has no query and no fragment".to_owned());
+            return Err("an address has no query and no fragment".to_owned());
         }
         let host = authority.host().trim_matches(['[', ']']).to_owned();
         if host.is_empty() {
-            return Err(format!("{text:?} names no host; {EXPECTED}"));
+            return Err(format!("{shown:?} names no host; {EXPECTED}"));
         }
-        let host_header = HeaderValue::from_str(authority.as_str()).map_err(|e| format!("{text:?}: {e}"))?;
+        let host_header = HeaderValue::from_str(authority.as_str()).map_err(|e| format!("{shown:?}: {e}"))?;
         let base = uri.path().trim_end_matches('/').to_owned();
         let port = authority.port_u16().unwrap_or(port);
         Ok(Self { speech, authority, host_header, host, port, base })
@@ -90,6 +92,10 @@ mod tests {
             ["", "127.0.0.1:9000", "ftp://a", "http://", "http://u:p@a", "http://a?x", "/path", "http://a b"]
         {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+        for secret in ["http://u:s3cret@host:bad", "ftp://u:s3cret@host", "http://u:s3cret@h", "u:s3cret@h"] {
+            let told = secret.parse::<Address>().unwrap_err();
+            assert!(!told.contains("s3cret"), "{told}");
         }
     }
 }

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::reach::{Reach, Unreached};
+
 /// Counters of one lane.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -15,6 +17,7 @@ pub struct Counters {
     refused: AtomicU64,
     unreachable: AtomicU64,
     failed: AtomicU64,
+    pub(super) reach: Reach,
 }
 
 /// What is counted.
@@ -97,6 +100,11 @@ impl FromIterator<Arc<Counters>> for AllCounters {
 }
 
 impl AllCounters {
+    /// The services that could not be reached when they were last tried.
+    pub fn unreached(&self) -> Vec<Unreached> {
+        Reach::unreached(self.0.iter().map(|lane| &lane.reach))
+    }
+
     /// In the text format of Prometheus.
     pub fn render(&self, out: &mut String) {
         type Of = fn(&Counters) -> &AtomicU64;

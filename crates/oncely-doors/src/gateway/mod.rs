@@ -6,7 +6,8 @@
 //! - [`upstream`]: connections, exact about whether anything was sent; `wire`: one of them. [`forward`]: what changes on the way.
 //! - [`serve`]: listens, speaks TLS, drains. `lanes`: the threads that requests stay on; `alert`: when they do not sleep;
 //!   `courtesy`: when others run first. `connection`, `activity`: one client, put to rest while it is silent.
-//! - `traced`: requests as spans. `upgrade`: WebSockets. `upload`: long bodies. [`check`]: asks a service about an attempt in doubt.
+//! - `counters`, `reach`: for metrics and operators. `traced`: requests as spans. `upgrade`: WebSockets. `upload`: long
+//!   bodies. [`check`]: asks a service about an attempt in doubt.
 
 mod activity;
 pub mod address;
@@ -21,6 +22,7 @@ mod guarded;
 mod handle;
 mod lanes;
 pub mod pattern;
+mod reach;
 mod route;
 pub mod serve;
 mod tls;
@@ -35,5 +37,6 @@ pub use self::connection::Patience;
 pub use self::counters::{AllCounters, Count, Counters};
 pub use self::handle::{Answer, Gateway};
 pub use self::lanes::Lanes;
+pub use self::reach::Unreached;
 pub use self::tls::{TlsError, acceptor, connector};
 pub use self::upload::{Pause, Upload};

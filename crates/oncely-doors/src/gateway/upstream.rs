@@ -281,10 +281,12 @@ impl Upstream {
     }
 
     async fn connect_in_time(self: &Arc<Self>, reuse: Reuse) -> Result<Connection, String> {
-        match tokio::time::timeout(self.timeouts.connect, self.connect(reuse)).await {
+        let connected = match tokio::time::timeout(self.timeouts.connect, self.connect(reuse)).await {
             Ok(connected) => connected.map_err(|e| format!("could not connect: {e}")),
             Err(_) => Err(self.too_late()),
-        }
+        };
+        self.lane.reach.note(&self.address, connected.as_ref().err());
+        connected
     }
 
     fn too_late(&self) -> String {

@@ -16,10 +16,11 @@
 //! # Ok::<(), oncely_doors::providers::ProviderError>(())
 //! ```
 //!
-//! Rooms: `read` (rows and what is wrong with them), `place` (puts a key into a request), `classify` (what an answer
+//! Rooms: `read` (rows and what is wrong with them), `configured` (those of a configuration, and where), `place` (puts a key into a request), `classify` (what an answer
 //! says of the key).
 
 mod classify;
+mod configured;
 mod place;
 mod read;
 #[cfg(test)]
@@ -28,6 +29,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use oncely::policy_file::PolicyFileError;
 use oncely_core::policy::WhenUnknown;
 use oncely_core::{DownstreamKey, Policy, name};
 use serde::Serialize;
@@ -321,9 +323,10 @@ impl Providers {
         read::table(text, self, read::Whose::Own)
     }
 
-    /// Adds the `[[provider]]` tables of a whole configuration; what else stands in it is for others.
-    pub fn with_config(self, text: &str) -> Result<Self, ProviderError> {
-        read::tables_of(text, self)
+    /// Adds the `[[provider]]` tables of a whole configuration; what else stands in it is for others. `file_name` is what
+    /// messages call it.
+    pub fn with_config(self, text: &str, file_name: &str) -> Result<Self, PolicyFileError> {
+        configured::tables_of(text, file_name, self)
     }
 
     /// The provider of this name.

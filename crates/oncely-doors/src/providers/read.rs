@@ -74,7 +74,10 @@ pub struct ProviderRow {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "a key travels in one way; allowed: \"none\", or one of { header = … }, { json = … }, { form = … }, { query = … }, { by_hand = … }"
+)]
 enum KeyRow {
     Word(String),
     Carried(CarriedRow),
@@ -132,17 +135,6 @@ pub(super) fn table(text: &str, known: Providers, whose: Whose) -> Result<Provid
     add(known, table.provider, whose)
 }
 
-/// Reads the rows of a configuration that holds other tables too.
-pub(super) fn tables_of(text: &str, known: Providers) -> Result<Providers, ProviderError> {
-    #[derive(Deserialize)]
-    struct Config {
-        #[serde(default)]
-        provider: Vec<ProviderRow>,
-    }
-    let config: Config = toml::from_str(text).map_err(|error| ProviderError::Malformed(error.to_string()))?;
-    add(known, config.provider, Whose::Own)
-}
-
 /// Adds rows to a table; one name may stand only once among them.
 pub(super) fn add(
     mut known: Providers,
@@ -165,7 +157,7 @@ pub(super) fn add(
 }
 
 impl ProviderRow {
-    fn check(self, whose: Whose) -> Result<Provider, ProviderError> {
+    pub(super) fn check(self, whose: Whose) -> Result<Provider, ProviderError> {
         let name = clip_to(self.name.clone(), 80);
         let wrong = |field: &'static str| {
             let name = name.clone();

@@ -1,14 +1,18 @@
 //! `[otlp]` of `oncely.toml`: where traces and metrics go. Credentials are named, never written there.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
-use oncely::policy_file::parse_duration;
-use serde::Deserialize;
+use oncely::policy_file::PolicyFileError;
+use oncely::policy_file::reading::{Read, Value, duration, fault, integer, text};
+use toml::de::DeValue;
 
-use crate::admin::Secret;
 use crate::gateway::address::Address;
+use crate::settings::{Reader, SecretSetting, member};
+
+const FIELDS: [&str; 6] = ["endpoint", "headers_file", "headers_env", "service", "interval", "sample"];
+/// Sent more often than this, more would be said of the sending than of anything else.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// What the table says.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,7 +20,7 @@ pub struct OtlpSettings {
     /// The collector.
     pub endpoint: Option<Address>,
     /// Where the headers for it are.
-    pub headers: Option<Secret>,
+    pub headers: Option<SecretSetting>,
     /// The name of this service.
     pub service: Option<String>,
     /// How often something is sent.
@@ -31,66 +35,49 @@ impl Default for OtlpSettings {
     }
 }
 
-#[derive(Deserialize)]
-struct Written {
-    otlp: Option<Table>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Table {
-    endpoint: Option<String>,
-    headers_file: Option<PathBuf>,
-    headers_env: Option<String>,
-    service: Option<String>,
-    interval: Option<String>,
-    sample: Option<f64>,
-}
-
-/// What is wrong and where, without the line itself: it may hold what should not be there.
-fn shown(text: &str, error: &toml::de::Error) -> String {
-    let line = error.span().map(|span| text.get(..span.start).unwrap_or_default().lines().count().max(1));
-    let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-    format!("{place}{}", error.message())
-}
-
 impl OtlpSettings {
-    /// Reads the table of a whole configuration; what else stands in it is for others.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let written: Written = toml::from_str(text).map_err(|error| shown(text, &error))?;
+    /// Reads the table of a whole configuration; what else stands in it is for others. `file_name` is what messages
+    /// call it.
+    pub fn parse(text: &str, file_name: &str) -> Result<Self, PolicyFileError> {
+        let (mut reader, root) = Reader::of(text, file_name);
         let mut settings = Self::default();
-        let Some(table) = written.otlp else { return Ok(settings) };
-        let place = |field: &str, message: String| format!("otlp.{field}: {message}");
-        settings.endpoint = table.endpoint.map(|text| endpoint(&text)).transpose()?;
-        settings.headers = match (table.headers_file, table.headers_env) {
-            (Some(_), Some(_)) => {
-                return Err(place(
-                    "headers_file",
-                    "say where they are once: headers_file or headers_env".into(),
-                ));
+        if let Some(value) = member(&root, "otlp") {
+            reader.fields(value, "otlp", &FIELDS, |field, value| settings.set(field, value));
+            settings.headers = reader.secret(value, "otlp", ["headers_file", "headers_env"]);
+        }
+        reader.finish(settings)
+    }
+
+    fn set(&mut self, field: &str, value: &Value<'_>) -> Read<()> {
+        match field {
+            "endpoint" => {
+                self.endpoint = Some(text(value)?.parse().or_else(|message| fault(value, message))?)
             }
-            (Some(file), None) => Some(Secret::File(file)),
-            (None, name) => name.map(Secret::Environment),
-        };
-        settings.service = table.service;
-        if let Some(text) = table.interval {
-            let ms = parse_duration(&text).map_err(|message| place("interval", message))?;
-            settings.interval = Duration::from_millis(ms);
+            "service" => self.service = Some(text(value)?),
+            "interval" => self.interval = interval(value)?,
+            "sample" => self.sample = sample(value)?,
+            // Where the headers are is read with its place.
+            _ => drop(text(value)?),
         }
-        if settings.interval < Duration::from_millis(100) {
-            return Err(place("interval", "must be 100ms or longer".into()));
-        }
-        settings.sample = table.sample.unwrap_or(settings.sample);
-        if !(0.0..=1.0).contains(&settings.sample) {
-            return Err(place("sample", "must be between 0.0 and 1.0".into()));
-        }
-        Ok(settings)
+        Ok(())
     }
 }
 
-/// The address of a collector.
-pub fn endpoint(text: &str) -> Result<Address, String> {
-    text.parse::<Address>().map_err(|message| format!("otlp.endpoint: {message}"))
+fn interval(value: &Value<'_>) -> Read<Duration> {
+    let interval = Duration::from_millis(duration(value)?);
+    if interval < INTERVAL_MIN { fault(value, "must be 100ms or longer") } else { Ok(interval) }
+}
+
+fn sample(value: &Value<'_>) -> Read<f64> {
+    let number = match value.get_ref() {
+        DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
+        DeValue::Integer(number) => integer(number).map(|number| number as f64),
+        _ => None,
+    };
+    match number.filter(|number| (0.0..=1.0).contains(number)) {
+        Some(number) => Ok(number),
+        None => fault(value, "must be a number from 0.0 to 1.0"),
+    }
 }
 
 /// Headers as `name=value`, one in a line or parted by commas. What is wrong is said without the values.
@@ -114,23 +101,12 @@ mod tests {
     use super::{OtlpSettings, headers};
 
     #[test]
-    fn the_table_is_read_and_wrong_ones_are_named() {
-        assert_eq!(OtlpSettings::parse("[server]\nx = 1").unwrap(), OtlpSettings::default());
+    fn the_table_is_read_and_left_out_fields_have_their_defaults() {
+        assert_eq!(OtlpSettings::parse("[server]\nx = 1", "o.toml").unwrap(), OtlpSettings::default());
         let text = "[otlp]\nendpoint = \"https://collector/base\"\nheaders_env = \"H\"\ninterval = \"2s\"\nsample = 0.5\n";
-        let settings = OtlpSettings::parse(text).unwrap();
+        let settings = OtlpSettings::parse(text, "o.toml").unwrap();
         assert_eq!((settings.endpoint.unwrap().base.as_str(), settings.sample), ("/base", 0.5));
-        for (text, part) in [
-            ("[otlp]\nendpoint = \"collector:4318\"", "otlp.endpoint"),
-            ("[otlp]\ninterval = \"soon\"", "otlp.interval"),
-            ("[otlp]\ninterval = \"1ms\"", "otlp.interval"),
-            ("[otlp]\nsample = 2.0", "otlp.sample"),
-            ("[otlp]\nheaders_env = \"A\"\nheaders_file = \"b\"", "headers_file"),
-            ("[otlp]\nheaders = \"a=b\"", "headers"),
-        ] {
-            let error = OtlpSettings::parse(text).unwrap_err();
-            assert!(error.contains(part), "{error}");
-            assert!(!error.contains("a=b"), "a line of the file may hold a secret: {error}");
-        }
+        assert_eq!(settings.interval.as_secs(), 2);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use tokio::sync::mpsc;
 
-pub use self::config::{OtlpSettings, endpoint, headers};
+pub use self::config::{OtlpSettings, headers};
 pub use self::export::{Exporter, MetricsText};
 pub use self::trace::{Ended, SpanContext, Started, TRACEPARENT};
 use crate::admin::MetricsSource;

@@ -80,7 +80,7 @@ pub use self::units::{format_duration, parse_duration, parse_exit_codes};
 
 /// How values of the file are read and problems noted: for doors that have tables of their own in it.
 pub mod reading {
-    pub use super::problem::{Lines, Problems, allowed, quote};
+    pub use super::problem::{Lines, Problems, allowed, nearest, quote};
     pub use super::values::{
         Fault, Read, Value, boolean, duration, fault, integer, list, one_of, text, wrong_type,
     };

@@ -138,7 +138,7 @@ pub fn allowed(word: &str, words: &[&str]) -> String {
 }
 
 /// The closest allowed word, if it looks like a slip of the pen: at most one edit in three characters.
-fn nearest<'w>(word: &str, words: &[&'w str]) -> Option<&'w str> {
+pub fn nearest<'w>(word: &str, words: &[&'w str]) -> Option<&'w str> {
     if word.len() > WORD_BYTES_MAX {
         return None;
     }

@@ -8,15 +8,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncely::policy_file::CheckCommand;
-use oncely::{Attempt, AttemptInfo, Begun, Call, Execution, Finding, Oncely, Outcome, Probe};
+use oncely::{Attempt, AttemptInfo, Begun, Call, Execution, Finding, Oncely, Outcome, Probe, Unrecorded};
 use oncely_core::name::hex;
-use oncely_core::{AttemptToken, Failure as Rejection, IntentId, IntentName, Record, State, Store};
+use oncely_core::{AttemptToken, Failure as Rejection, IntentId, IntentName, Record, Settled, State, Store};
 use oncely_doors::command::child::{self, Ended, Live, PassedSignals, Plan};
 use oncely_doors::command::{
     ATTEMPT_VARIABLE, DOWNSTREAM_KEY_PLACE, DOWNSTREAM_KEY_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE, classify,
     orphans, probe,
 };
 
+use super::report::Recorded;
 use super::{Prepared, report};
 use crate::context::actor;
 use crate::exit::{self, Failure};
@@ -50,10 +51,13 @@ pub async fn run(oncely: Oncely, mut prepared: Prepared) -> Result<ExitCode, Fai
         }
     };
     let code = match begun {
-        Begun::Answered(answer) => report::answered(&answer, prepared.json),
+        Begun::Answered(answer) => {
+            let code = report::answered(&answer, prepared.json);
+            oncely.drain(DRAIN).await;
+            code
+        }
         Begun::Run(attempt) => execute(&oncely, attempt, prepared, signals).await,
     };
-    oncely.drain(DRAIN).await;
     flush(oncely).await;
     Ok(code)
 }
@@ -131,12 +135,71 @@ async fn execute(
     let keep = seen.clone();
     let effect = move |info: AttemptInfo| run_child(info, prepared, signals, keep);
     let counted = tokio::spawn(count_in_time(oncely.store().clone()));
-    let execution: Execution = oncely.execute(attempt, probe, effect).await;
+    let mut execution: Execution = oncely.execute(attempt, probe, effect).await;
     counted.abort();
     // It holds the ledger until then. That it was told to end is no failure.
     let _ = counted.await;
+    let recorded = record_late(oncely, &mut execution, &record).await;
     let ended = seen.lock().ok().and_then(|mut seen| seen.take());
-    report::executed(&execution, &record, ended.as_ref(), json)
+    report::executed(&execution, recorded, &record, ended.as_ref(), json)
+}
+
+/// The ledger may be away for longer than the end of an attempt waits for it. What is said of that is said when it is known:
+/// the end is tried on until we leave, and most often it comes through.
+async fn record_late(oncely: &Oncely, execution: &mut Execution, info: &AttemptInfo) -> Recorded {
+    let Some(Unrecorded::StoreFailed(failed)) = &execution.unrecorded else {
+        oncely.drain(DRAIN).await;
+        return Recorded::AsUsual;
+    };
+    report::still_trying(execution.attempt, failed, DRAIN);
+    if oncely.drain(DRAIN).await > 0 {
+        return Recorded::AsUsual;
+    }
+    // Only what the ledger says now counts: it may also have moved, and never take this end.
+    let there = tokio::time::timeout(FLUSH, oncely.store().load(info.intent())).await;
+    let Ok(Ok(there)) = there else { return Recorded::AsUsual };
+    let body = there.as_ref().map(|there| &there.record.body);
+    let ours = body.filter(|body| body.token == info.token()).map(|body| &body.state);
+    match found_later(ours, &execution.outcome) {
+        Found::Recorded => execution.unrecorded = None,
+        Found::EarlierUnknown => execution.unrecorded = Some(Unrecorded::EarlierUnknown),
+        Found::Superseded => {
+            execution.unrecorded = Some(Unrecorded::Superseded);
+            return Recorded::AsUsual;
+        }
+        Found::Nothing => return Recorded::AsUsual,
+    }
+    Recorded::Late
+}
+
+/// What the ledger says of an end that was handed in late.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// What we said.
+    Recorded,
+    /// That; but an attempt before it is in doubt.
+    EarlierUnknown,
+    /// Another attempt has the record, or nobody has: it was forgotten.
+    Superseded,
+    /// Something else: the end was not taken.
+    Nothing,
+}
+
+/// `ours` is the record's state, if its latest attempt is this one.
+fn found_later(ours: Option<&State>, outcome: &Outcome) -> Found {
+    match (ours, outcome) {
+        (Some(State::Succeeded { settled: Settled::Attempt, .. }), Outcome::Succeeded { .. })
+        | (
+            Some(State::Rejected { settled: Settled::Attempt, .. }),
+            Outcome::Rejected(_) | Outcome::NotStarted(_),
+        )
+        | (Some(State::InDoubt { .. }), Outcome::Unknown(_)) => Found::Recorded,
+        (Some(State::InDoubt { .. }), Outcome::Rejected(_) | Outcome::NotStarted(_)) => Found::EarlierUnknown,
+        (Some(_), _) => Found::Nothing,
+        // Where nothing happened the next in line has begun, or nothing is lost.
+        (None, Outcome::Rejected(_) | Outcome::NotStarted(_)) => Found::Recorded,
+        (None, Outcome::Succeeded { .. } | Outcome::Unknown(_)) => Found::Superseded,
+    }
 }
 
 async fn run_child(
@@ -269,5 +332,44 @@ async fn vouch(oncely: &Oncely, intent: IntentId) -> Result<Option<(String, Atte
             format!("{objection}; nothing ran. Wait for its end or stop it, check, then try again"),
         )),
         None => Ok(Some((actor(), stored.record.body.token))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oncely::{Effect, Outcome};
+    use oncely_core::{Doubt, DoubtCause, Failure as Rejection, Settled, State, Store as _};
+
+    use super::{Found, found_later};
+
+    #[test]
+    fn an_end_is_called_recorded_only_where_the_ledger_says_the_same() {
+        let rejection = || Rejection::new("NO", "no");
+        let succeeded = |settled| State::Succeeded { effect: Effect::Created, result: None, settled };
+        let rejected = |settled| State::Rejected { failure: rejection(), settled };
+        let owner = oncely_store::MemoryStore::new().owner();
+        let doubted = State::InDoubt { owner, doubt: Doubt::new(DoubtCause::Reported, "who knows") };
+        let done = Outcome::Succeeded { effect: Effect::Created, result: None };
+        let (refused, unstarted) = (Outcome::Rejected(rejection()), Outcome::NotStarted(rejection()));
+        let unknown = Outcome::unknown("who knows");
+        let person = || Settled::Person("somebody".into());
+        for (ours, outcome, found) in [
+            (Some(succeeded(Settled::Attempt)), &done, Found::Recorded),
+            (Some(rejected(Settled::Attempt)), &refused, Found::Recorded),
+            (Some(rejected(Settled::Attempt)), &unstarted, Found::Recorded),
+            (Some(doubted.clone()), &unknown, Found::Recorded),
+            (Some(doubted.clone()), &refused, Found::EarlierUnknown),
+            (Some(doubted.clone()), &unstarted, Found::EarlierUnknown),
+            // A ledger that has moved takes no end any more, and what a person said is not what we said.
+            (Some(doubted), &done, Found::Nothing),
+            (Some(succeeded(person())), &done, Found::Nothing),
+            (Some(rejected(person())), &done, Found::Nothing),
+            (None, &done, Found::Superseded),
+            (None, &unknown, Found::Superseded),
+            // Nothing happened, and the next in line has begun: no reason for an alarm.
+            (None, &refused, Found::Recorded),
+        ] {
+            assert_eq!(found_later(ours.as_ref(), outcome), found, "{ours:?} {outcome:?}");
+        }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use oncely::{Answer, AttemptInfo, Execution, Forecast, Oncely, Outcome, Replay, Unrecorded};
-use oncely_core::State;
+use oncely_core::{State, StoreError};
 use oncely_doors::command::Captured;
 use oncely_doors::command::child::{Ended, How};
 use oncely_doors::command::classify::own_envelope;
@@ -71,10 +72,39 @@ fn refused(replay: &Replay, answer: &Answer, json: bool) -> ExitCode {
     failed(answer, u8::try_from(code).unwrap_or(exit::PRECONDITION), json)
 }
 
+/// How the end of an attempt came into the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    /// At once; or not at all, which the execution says.
+    AsUsual,
+    /// After the ledger had been away.
+    Late,
+}
+
+/// Says what is waited for after the command has ended.
+pub fn still_trying(attempt: u32, error: &StoreError, patience: Duration) {
+    say(&format!(
+        "oncely: the end of attempt {attempt} could not be recorded yet ({error}); trying for up to {} s more",
+        patience.as_secs()
+    ));
+}
+
 /// Reports a command that ran now.
-pub fn executed(execution: &Execution, info: &AttemptInfo, ended: Option<&Ended>, json: bool) -> ExitCode {
+pub fn executed(
+    execution: &Execution,
+    recorded: Recorded,
+    info: &AttemptInfo,
+    ended: Option<&Ended>,
+    json: bool,
+) -> ExitCode {
     let id = info.intent().short();
     let mut warnings = Vec::new();
+    if recorded == Recorded::Late {
+        warnings.push(format!(
+            "the ledger was away when the command ended; the end of attempt {} is recorded now",
+            execution.attempt
+        ));
+    }
     match &execution.unrecorded {
         Some(Unrecorded::StoreFailed(error)) => warnings.push(format!(
             "the end of attempt {} could not be recorded ({error}); the record stays running or in doubt, and no \

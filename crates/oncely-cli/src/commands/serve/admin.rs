@@ -8,17 +8,18 @@ use std::sync::Arc;
 
 use clap::Args;
 use oncely::{Observer, Oncely};
-use oncely_doors::admin::{self, AdminState, Metrics, MetricsSource, Scope, Secret, Settings, Tokens};
+use oncely_doors::admin::{self, AdminState, Metrics, MetricsSource, Scope, Settings, Tokens};
 use oncely_doors::redact::Redaction;
 use oncely_doors::telemetry::MetricsText;
 use tokio::net::TcpListener;
 
-use crate::context::{Context, variable};
+use super::lookout::Ears;
+use crate::context::{Context, read_secret, variable};
 use crate::exit::{self, Failure};
 use crate::output;
 
 /// A token that may write, and one that may only read.
-const TOKEN_VARIABLES: [(&str, &str, Scope); 2] =
+pub(super) const TOKEN_VARIABLES: [(&str, &str, Scope); 2] =
     [("ONCELY_ADMIN_TOKEN", "admin", Scope::Write), ("ONCELY_ADMIN_READ_TOKEN", "reader", Scope::Read)];
 
 /// Where the admin API is and who may ask.
@@ -58,6 +59,7 @@ impl FromStr for AdminAddress {
 /// The engine, and the admin API if it is not off.
 pub(crate) struct Admin {
     oncely: Oncely,
+    ears: Arc<Ears>,
     redaction: Redaction,
     state: AdminState,
     listener: Option<TcpListener>,
@@ -68,8 +70,8 @@ pub(crate) async fn open(
     context: &Context,
     args: &AdminArgs,
     configured: Option<AdminAddress>,
+    settings: Settings,
 ) -> Result<Admin, Failure> {
-    let settings = settings(context)?;
     let metrics = Arc::new(Metrics::default());
     let store = context.open_sealed().await?;
     if store.look_for_seals().await? {
@@ -78,7 +80,8 @@ pub(crate) async fn open(
              kept. Give the keys with [encryption] or ONCELY_ENCRYPTION_KEYS",
         );
     }
-    let oncely = Oncely::observed(Arc::new(store), Arc::clone(&metrics) as Arc<dyn Observer>);
+    let ears = Ears::beside(Arc::clone(&metrics));
+    let oncely = Oncely::observed(Arc::new(store), Arc::clone(&ears) as Arc<dyn Observer>);
     let default = AdminAddress::At(SocketAddr::from(([127, 0, 0, 1], 7301)));
     let redaction = settings.redaction.clone();
     let state = AdminState::new(oncely.clone(), Arc::new(context.policy.clone()))
@@ -87,7 +90,7 @@ pub(crate) async fn open(
         .with_redaction(settings.redaction)
         .with_metrics(metrics);
     let AdminAddress::At(address) = args.admin.or(configured).unwrap_or(default) else {
-        return Ok(Admin { oncely, redaction, state, listener: None });
+        return Ok(Admin { oncely, ears, redaction, state, listener: None });
     };
     state.check(address).map_err(|error| Failure::usage(format!("{error}; nothing ran")))?;
     let listener = TcpListener::bind(address).await.map_err(|error| {
@@ -95,13 +98,18 @@ pub(crate) async fn open(
             format!("the admin API cannot listen on {address}: {error}; nothing ran. Use --admin ADDRESS");
         Failure::new(exit::PRECONDITION, "CANNOT_LISTEN", message)
     })?;
-    Ok(Admin { oncely, redaction, state, listener: Some(listener) })
+    Ok(Admin { oncely, ears, redaction, state, listener: Some(listener) })
 }
 
 impl Admin {
     /// The engine that is measured: the gateway's, too.
     pub(crate) fn oncely(&self) -> &Oncely {
         &self.oncely
+    }
+
+    /// What hears the ledger's answers.
+    pub(crate) fn ears(&self) -> &Arc<Ears> {
+        &self.ears
     }
 
     /// What is taken out of results before they are stored.
@@ -140,20 +148,13 @@ impl Admin {
     }
 }
 
-fn settings(context: &Context) -> Result<Settings, Failure> {
-    match context.policy_text()? {
-        Some((name, text)) => {
-            Settings::parse(&text).map_err(|error| Failure::usage(format!("{name}: {error}\nnothing ran")))
-        }
-        None => Ok(Settings::default()),
-    }
-}
-
 fn tokens(context: &Context, args: &AdminArgs, settings: &Settings) -> Result<Tokens, Failure> {
     let bad = |error: admin::TokenError| Failure::usage(format!("{error}; nothing ran"));
     let mut tokens = Tokens::none();
     if let Some(path) = &args.admin_token_file {
-        let secret = context.secret(&Secret::File(path.clone()))?;
+        let secret = read_secret(&context.beside(path));
+        let secret =
+            secret.map_err(|why| Failure::usage(format!("--admin-token-file: {why}; nothing ran")))?;
         tokens = tokens.with("admin", Scope::Write, secret.trim()).map_err(bad)?;
     }
     for (name, who, scope) in TOKEN_VARIABLES {
@@ -163,7 +164,9 @@ fn tokens(context: &Context, args: &AdminArgs, settings: &Settings) -> Result<To
     }
     for setting in &settings.tokens {
         let secret = context.secret(&setting.secret)?;
-        tokens = tokens.with(&setting.name, setting.scope, secret.trim()).map_err(bad)?;
+        tokens = tokens
+            .with(&setting.name, setting.scope, secret.trim())
+            .map_err(|error| Failure::usage(format!("{}: {error}; nothing ran", setting.secret.said_at)))?;
     }
     Ok(tokens)
 }

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use oncely_doors::gateway::address::Speech;
+use oncely_doors::gateway::address::{Address, Speech};
 use oncely_doors::gateway::connector;
-use oncely_doors::telemetry::{
-    Exporter, MetricsText, OtlpSettings, Telemetry, TelemetryConfig, endpoint, headers,
-};
+use oncely_doors::telemetry::{Exporter, MetricsText, OtlpSettings, Telemetry, TelemetryConfig, headers};
 
 use crate::context::{Context, variable};
 use crate::exit::Failure;
@@ -17,24 +15,27 @@ const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 const SERVICE: &str = "OTEL_SERVICE_NAME";
 
 /// Where traces and metrics go; nowhere if nobody says so.
-pub(crate) fn configured(context: &Context) -> Result<Option<TelemetryConfig>, Failure> {
+pub(crate) fn configured(
+    context: &Context,
+    settings: OtlpSettings,
+) -> Result<Option<TelemetryConfig>, Failure> {
     let bad = |message: String| Failure::usage(format!("{message}; nothing ran"));
-    let settings = match context.policy_text()? {
-        Some((name, text)) => OtlpSettings::parse(&text).map_err(|e| bad(format!("{name}: {e}")))?,
-        None => OtlpSettings::default(),
+    let from_variable = || {
+        let named = variable(ENDPOINT).map(|text| text.trim().parse::<Address>());
+        named.transpose().map_err(|message| bad(format!("{ENDPOINT}: {message}")))
     };
-    let from_variable = || variable(ENDPOINT).map(|text| endpoint(text.trim())).transpose().map_err(bad);
     let Some(endpoint) = settings.endpoint.map_or_else(from_variable, |address| Ok(Some(address)))? else {
         return Ok(None);
     };
-    let secret = match &settings.headers {
-        Some(place) => Some(context.secret(place)?),
-        None => variable(HEADERS),
+    let (secret, from) = match &settings.headers {
+        Some(place) => (Some(context.secret(place)?), place.said_at.as_str()),
+        None => (variable(HEADERS), HEADERS),
     };
+    let named = secret.map(|text| headers(&text)).transpose();
     let service = settings.service.or_else(|| variable(SERVICE)).unwrap_or_else(|| "oncely".to_owned());
     Ok(Some(TelemetryConfig {
         endpoint,
-        headers: secret.map(|text| headers(&text)).transpose().map_err(bad)?.unwrap_or_default(),
+        headers: named.map_err(|message| bad(format!("{from}: {message}")))?.unwrap_or_default(),
         service,
         interval: settings.interval,
         sample: settings.sample,
