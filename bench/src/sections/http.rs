@@ -86,7 +86,7 @@ impl World {
             (&self.gateway, "/guard"),
         ];
         for (to, path) in all {
-            self.load.run(to.address, path, Keys::Same, "replay", 1)?;
+            self.load.run(to.address, path, Keys::Same, "replay", CONNECTIONS)?;
         }
         if let Some(restate) = &self.restate {
             self.load.run(restate.address, "/orders/make", Keys::Same, "replay", 1)?;

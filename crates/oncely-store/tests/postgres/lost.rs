@@ -15,7 +15,8 @@ use crate::{claim, connect, database, open, server, until, with};
 async fn an_answer_that_is_lost_leaves_a_maybe_and_the_record() {
     let address = server().fresh_database().unwrap();
     let tap = Tap::to_port(server().port()).unwrap();
-    let store = open(&server().url_through(tap.port(), database(&address))).await;
+    // One connection: what a second one is greeted with would be cut instead of the answer.
+    let store = open(&with(&server().url_through(tap.port(), database(&address)), "pool=1")).await;
     claim(&*store, "before").await.unwrap();
     tap.cut_after_answered(0);
     let error = claim(&*store, "lost").await.unwrap_err();
