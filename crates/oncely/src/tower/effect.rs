@@ -206,10 +206,8 @@ fn outcome_of(
                 None => Outcome::Succeeded { effect, result: None },
             }
         }
-        Class::Rejected | Class::NotStarted => {
-            if class == Class::NotStarted {
-                return Outcome::not_started(NOT_SENT, why("means that nothing was begun"));
-            }
+        Class::NotStarted => Outcome::not_started(NOT_SENT, why("means that nothing was begun")),
+        Class::Rejected => {
             let code = format!("{OF_THE_SERVICE}{}", parts.status.as_u16());
             let failure = Failure::new(code, why("means that nothing happened"));
             let detail = body.map(keep).filter(|kept| kept.len() <= RESULT_BYTES_MAX);

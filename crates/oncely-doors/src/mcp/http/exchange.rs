@@ -212,6 +212,7 @@ mod tests {
         assert_eq!(pause_of(Some(0)), RECONNECT_MIN);
         assert_eq!(pause_of(Some(u64::MAX)), RECONNECT_MAX);
     }
+
     #[test]
     fn only_what_is_said_before_a_handler_is_entered_proves_that_a_call_was_not_looked_at() {
         let refuse =
