@@ -93,6 +93,11 @@ fn the_page_about_the_admin_api_can_be_pasted() {
 }
 
 #[test]
+fn the_page_about_redis_can_be_pasted() {
+    run_page("docs/redis.md");
+}
+
+#[test]
 fn every_problem_of_the_http_door_is_explained_where_its_link_leads() {
     let page = std::fs::read_to_string(root().join("docs/http.md")).unwrap();
     for code in oncely::tower::Code::ALL {
