@@ -44,7 +44,7 @@ const FILE_SYSTEMS: [(u32, &str); 8] = [
 /// What is here is gone after a restart of the machine.
 const TMPFS: u32 = 0x0102_1994;
 
-/// Examine the ledger and the surroundings
+/// Check the policy file, the ledger, and the disk or server that it is on
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {}
 

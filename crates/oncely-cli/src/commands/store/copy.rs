@@ -23,21 +23,21 @@ const SHOWN_MAX: usize = 10;
 
 /// Move a ledger to another place: every record, event and counter, compared one by one
 ///
-/// From the start of the copy the old ledger claims nothing any more, and for good: what it remembers is still told, and
-/// a program that still points at it is told where the ledger went. The new one takes calls when everything is there and
-/// equal. If the copy is stopped or killed, run the same command again: it goes on.
+/// From the start of the copy the old ledger takes no new calls, for good: it still answers from what it remembers, and
+/// tells programs that still point at it where the ledger went. The new one takes calls when everything is there and
+/// equal. If the copy is stopped or killed, run the same command again: it continues.
 #[derive(Debug, Args)]
 pub(crate) struct CopyArgs {
-    /// The ledger to leave
+    /// The ledger to move from
     #[arg(long, value_name = "URL")]
     from: String,
-    /// The ledger to fill: an empty one, or one that is not there yet
+    /// The ledger to move to: an empty one, or one that does not exist yet
     #[arg(long, value_name = "URL")]
     to: String,
-    /// Wait this long for attempts under way; none begins meanwhile
+    /// Wait this long for running attempts; no new one begins meanwhile
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     wait: Duration,
-    /// Give a copy up that is not finished: the old ledger takes calls again, and the new one must be deleted
+    /// Give up an unfinished copy: the old ledger takes calls again, and the new one must be deleted
     #[arg(long, conflicts_with = "wait")]
     abort: bool,
 }
