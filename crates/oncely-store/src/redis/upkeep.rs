@@ -10,6 +10,7 @@ use oncely_core::{
 use super::Shared;
 use super::calls::Asked;
 use super::errors::odd;
+use super::listing::intent;
 use super::resp::{Value, command};
 use super::scripts::Script;
 use super::value::{DUE_FIRST, DUE_IN_DOUBT, DUE_REJECTED};
@@ -39,9 +40,7 @@ impl Shared {
             let now = self.time(shard, seconds, micros)?;
             report.events_removed += u64::try_from(*cut).unwrap_or(0);
             report.more |= u64::try_from(*cut).is_ok_and(|cut| cut >= CUT_MAX);
-            for member in listed.items() {
-                due.push((self.intent(member)?, now));
-            }
+            due.extend(listed.items().iter().filter_map(intent).map(|intent| (intent, now)));
         }
         report.more |= due.len() > limit;
         due.truncate(limit);

@@ -239,11 +239,11 @@ impl Within for SqliteTransaction<'_> {
             return ready(Err(error));
         }
         let (kept, told) = (draft.clone(), events.clone());
-        let created =
-            self.apply(Request::Create { intent, draft: Box::new(draft), events }, |answer| match answer {
-                Answer::Created(created) => Some(created),
-                _ => None,
-            });
+        let request = Request::Create { intent, draft: Box::new(draft), events, wanted: None };
+        let created = self.apply(request, |answer| match answer {
+            Answer::Created(created) => Some(created),
+            _ => None,
+        });
         if let Ok(Created::New(_)) = &created {
             self.mind(&kept, &told);
         }
