@@ -151,9 +151,12 @@ impl Shared {
             let most = turn.increments.len().min(COUNTERS_MAX);
             let rest = turn.increments.split_off(most);
             self.tallies.put_back(rest);
-            if !turn.is_sent {
+            let was_sent = turn.is_sent;
+            if !was_sent {
                 turn.number += 1;
             }
+            // Whoever waits for this may go away in the middle: then it counts as sent.
+            turn.is_sent = true;
             let number = turn.number.to_string();
             let parts: Vec<(String, String)> = turn.increments.iter().map(field).collect();
             let mut arguments: Vec<&[u8]> = vec![number.as_bytes(), COUNTED_MS];
@@ -168,7 +171,7 @@ impl Shared {
                 }
                 Err(error) => {
                     // The same number with the same increments again, if they may have been added.
-                    turn.is_sent |= error.wrote == Wrote::Maybe;
+                    turn.is_sent = was_sent || error.wrote == Wrote::Maybe;
                     return Err(error);
                 }
             }

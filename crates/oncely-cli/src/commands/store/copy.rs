@@ -51,6 +51,9 @@ pub(crate) async fn run(global: &Global, args: CopyArgs) -> Result<ExitCode, Fai
     let (from, to) = (old(&args.from).await?, new(&args.to).await?);
     // As the ledgers call themselves: with everything that tells them from others, and without secrets.
     let same = format!("oncely store copy --from {} --to {}", from.describe(), to.describe());
+    if from.describe() == to.describe() {
+        return Err(failure(TransferError::Same(to.describe()), &same));
+    }
     let transfer = Transfer::new(from, to);
     if args.abort {
         transfer.give_up().await.map_err(|error| failure(error, &same))?;
@@ -105,6 +108,7 @@ fn failure(error: TransferError, same: &str) -> Failure {
             Failure::new(PRECONDITION, "UNREADABLE", error.to_string()).with_fix(fix)
         }
         TransferError::NotEmpty(_) => Failure::new(PRECONDITION, "NOT_EMPTY", error.to_string()),
+        TransferError::Same(_) => Failure::new(PRECONDITION, "SAME_LEDGER", error.to_string()),
         TransferError::Differs(_) => Failure::new(PRECONDITION, "DIFFERS", error.to_string())
             .with_fix(format!("{same} --abort, and copy into an empty ledger")),
         TransferError::Elsewhere(_) | TransferError::Finished { .. } => {
