@@ -6,6 +6,7 @@ use http::{Response, StatusCode};
 use oncely_core::Payload;
 
 use super::body::Body;
+use super::grpc;
 
 /// How many headers an answer gets that is replayed.
 const STAMPS: usize = 5;
@@ -28,7 +29,7 @@ pub const REPLAYED_HEADERS: [HeaderName; 11] = [
 ];
 
 /// Headers that are never replayed, whatever a route lists: they speak of one exchange, one connection or one person.
-const NEVER_REPLAYED: [&str; 14] = [
+const NEVER_REPLAYED: [&str; 15] = [
     "set-cookie",
     "date",
     "age",
@@ -42,6 +43,7 @@ const NEVER_REPLAYED: [&str; 14] = [
     "upgrade",
     "content-length",
     "retry-after",
+    "grpc-retry-pushback-ms",
     "www-authenticate",
 ];
 
@@ -73,14 +75,14 @@ impl Kept {
         trailers: Option<HeaderMap>,
     ) -> Self {
         let mut kept = HeaderMap::new();
-        for name in REPLAYED_HEADERS.iter().chain(more) {
+        for name in REPLAYED_HEADERS.iter().chain(more).chain(&grpc::kept_in_head(headers)) {
             if may_be_replayed(name) && !kept.contains_key(name) {
                 for value in headers.get_all(name) {
                     kept.append(name.clone(), value.clone());
                 }
             }
         }
-        Self { status, headers: kept, body, trailers }
+        Self { status, headers: kept, body, trailers: trailers.map(only_replayed) }
     }
 
     /// Magic, status, headers, trailers, body; lengths before texts, big-endian.
@@ -127,12 +129,26 @@ impl Kept {
         })
     }
 
+    /// Whether a gRPC client can read it: an answer of gRPC, or the refusal of something in between.
+    pub(super) fn can_answer_grpc(&self) -> bool {
+        !self.status.is_success() || grpc::speech_of(&self.headers).is_some()
+    }
+
     pub(super) fn into_response<B>(self) -> Response<Body<B>> {
         let mut response = Response::new(Body::with_trailers(self.body, self.trailers));
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers;
         response
     }
+}
+
+/// Trailers without what may never be replayed.
+fn only_replayed(mut trailers: HeaderMap) -> HeaderMap {
+    let never: Vec<HeaderName> = trailers.keys().filter(|name| !may_be_replayed(name)).cloned().collect();
+    for name in never {
+        trailers.remove(name);
+    }
+    trailers
 }
 
 /// The last bytes of a stored result, where they are.
