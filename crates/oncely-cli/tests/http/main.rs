@@ -8,12 +8,15 @@ mod client;
 mod connecting;
 mod faults;
 mod gateway;
+mod grpc;
 mod hygiene;
 mod kills;
 mod parallel;
 mod passing;
 mod providers;
 mod scenarios;
+#[path = "../../../oncely/tests/grpc/shop.rs"]
+mod shop;
 mod silence;
 mod starting;
 mod telling;

@@ -24,7 +24,7 @@ struct World {
     client: Client,
     oncely: Oncely,
     server: JoinHandle<()>,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl World {
@@ -32,7 +32,8 @@ impl World {
     async fn new(set_up: impl FnOnce(OncelyLayer) -> OncelyLayer) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let shop = Shop::new(directory.path());
-        let oncely = Oncely::new(oncely_store::open("memory:").await.unwrap());
+        let ledger = directory.path().join("ledger.db");
+        let oncely = Oncely::new(oncely_store::open(&format!("sqlite:{}", ledger.display())).await.unwrap());
         let layer = set_up(OncelyLayer::new(oncely.clone()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -41,7 +42,7 @@ impl World {
             .serve_with_incoming(TcpIncoming::from(listener));
         let server = tokio::spawn(async move { serving.await.unwrap() });
         let client = Client::connect(address).await;
-        Self { shop, client, oncely, server, _directory: directory }
+        Self { shop, client, oncely, server, directory }
     }
 
     async fn plain() -> Self {

@@ -14,7 +14,7 @@ use tower_layer::Layer as _;
 use tower_service::Service as _;
 
 use crate::World;
-use crate::shop::{PLACE, Shop, WATCH, assert_refused, metadata};
+use crate::shop::{PLACE, PLACE_AGAIN, Shop, assert_refused, metadata};
 
 #[tokio::test]
 async fn a_key_that_is_missing_malformed_or_reused_is_refused_before_anything_runs() {
@@ -85,6 +85,25 @@ async fn a_panic_is_an_unknown_outcome_and_is_not_run_again() {
 }
 
 #[tokio::test]
+async fn a_ledger_that_is_lost_lets_nothing_run_and_costs_a_running_call_a_warning() {
+    let world = World::plain().await;
+    let held = {
+        let client = world.client.clone();
+        tokio::spawn(async move { client.place("tea", "hold", &[("idempotency-key", "held")]).await })
+    };
+    world.shop.wait_for(1).await;
+    let ledger = rusqlite::Connection::open(world.directory.path().join("ledger.db")).unwrap();
+    ledger.execute_batch("ALTER TABLE record RENAME TO lost").unwrap();
+    let refused = world.client.place("tea", "", &[("idempotency-key", "k")]).await;
+    assert_refused(&refused, Code::Unavailable, "store_unavailable", "1000");
+    assert!(refused.unwrap_err().message().contains("nothing ran"));
+    world.shop.go.add_permits(1);
+    let done = held.await.unwrap();
+    assert!(metadata(&done)["idempotency-warning"].to_str().unwrap().starts_with("unrecorded"));
+    assert_eq!((done.unwrap().into_inner().number, world.shop.placed()), (1, 1));
+}
+
+#[tokio::test]
 async fn what_is_too_large_or_too_much_is_refused_and_only_the_latter_may_be_tried_again() {
     let gate = Arc::new(Gate::new(2, 1));
     let limits = gate.clone();
@@ -136,16 +155,15 @@ async fn a_dry_run_answers_an_empty_message_and_says_what_would_happen() {
 
 #[tokio::test]
 async fn only_the_methods_that_are_named_are_guarded() {
-    let world = World::new(|layer| layer.require_key().paths([WATCH])).await;
-    for count in 1..=2 {
-        // It passes through, as often as it is called.
-        world.client.place("tea", "", &[]).await.unwrap();
-        assert_eq!(world.shop.placed(), count);
-    }
     let world = World::new(|layer| layer.require_key().paths([PLACE])).await;
     let refused = world.client.place("tea", "", &[]).await;
     assert_refused(&refused, Code::InvalidArgument, "key_required", "-1");
     assert_eq!(world.shop.placed(), 0);
+    for count in 1..=2 {
+        // It passes through, as often as it is called.
+        world.client.place_at(PLACE_AGAIN, "tea", "", &[("idempotency-key", "k")]).await.unwrap();
+        assert_eq!(world.shop.placed(), count);
+    }
 }
 
 /// A stream of messages that never ends: what a client does who waits for an answer first.

@@ -20,6 +20,8 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
 pub(crate) const PLACE: &str = "/shop.Orders/Place";
+/// The same, for whoever leaves it unguarded.
+pub(crate) const PLACE_AGAIN: &str = "/shop.Orders/PlaceAgain";
 pub(crate) const WATCH: &str = "/shop.Orders/Watch";
 
 /// An order, and how it is to end: `""` well, a number with that status, `hold` when it is let go, and so on.
@@ -146,7 +148,7 @@ where
                     let page = Response::builder().status(status.to_str().unwrap().parse::<u16>().unwrap());
                     page.header("content-type", "text/html").body(Body::empty()).unwrap()
                 }
-                (PLACE, _) => grpc.unary(Place(shop), request).await,
+                (PLACE | PLACE_AGAIN, _) => grpc.unary(Place(shop), request).await,
                 (WATCH, _) => grpc.server_streaming(Watch(shop), request).await,
                 _ => Status::unimplemented("no such method").into_http(),
             })
@@ -210,6 +212,17 @@ impl Client {
         act: &str,
         metadata: &[(&'static str, &str)],
     ) -> Result<tonic::Response<Placed>, Status> {
+        self.place_at(PLACE, item, act, metadata).await
+    }
+
+    /// Places it somewhere else.
+    pub(crate) async fn place_at(
+        &self,
+        path: &'static str,
+        item: &str,
+        act: &str,
+        metadata: &[(&'static str, &str)],
+    ) -> Result<tonic::Response<Placed>, Status> {
         let mut client = self.0.clone();
         client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let mut request = tonic::Request::new(Order { item: item.to_owned(), act: act.to_owned() });
@@ -217,7 +230,7 @@ impl Client {
             request.metadata_mut().insert(*name, value.parse().unwrap());
         }
         let codec = ProstCodec::<Order, Placed>::default();
-        client.unary(request, PathAndQuery::from_static(PLACE), codec).await
+        client.unary(request, PathAndQuery::from_static(path), codec).await
     }
 }
 
