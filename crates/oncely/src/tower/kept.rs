@@ -213,7 +213,8 @@ mod tests {
             ("x-request-id", "r1"),
         ]);
         let more = ["x-request-id", "set-cookie", "x-ratelimit-remaining"].map(|n| n.parse().unwrap());
-        Kept::of(StatusCode::CREATED, &all, &more, Bytes::from_static(b"hi"), None)
+        let trailers = headers(&[("x-checksum", "1"), ("set-cookie", "a"), ("grpc-retry-pushback-ms", "7")]);
+        Kept::of(StatusCode::CREATED, &all, &more, Bytes::from_static(b"hi"), Some(trailers))
     }
 
     #[test]
@@ -221,11 +222,12 @@ mod tests {
         let kept = sample();
         let names: Vec<&str> = kept.headers.keys().map(|n| n.as_str()).collect();
         assert_eq!(names, ["content-type", "location", "x-request-id"]);
+        assert_eq!(kept.trailers.unwrap(), headers(&[("x-checksum", "1")]));
     }
 
     #[test]
     fn what_is_kept_reads_back_byte_for_byte() {
-        let kept = sample();
+        let kept = Kept { trailers: None, ..sample() };
         assert_eq!(Kept::decode(&kept.encode().into()), Some(kept.clone()));
         let with_trailers = Kept { trailers: Some(headers(&[("grpc-status", "0")])), ..kept };
         assert_eq!(Kept::decode(&with_trailers.encode().into()), Some(with_trailers.clone()));

@@ -22,6 +22,9 @@
 //! whether it happened the answer is 409 `outcome_unknown` instead of a second run. What each answer carries and means
 //! is in `docs/http.md`.
 //!
+//! A tonic service is guarded the same way, with `named_layer` of tonic; a gRPC call is judged by its own status and answered
+//! with one. There [`paths`](OncelyLayer::paths) names the methods that change something.
+//!
 //! The service runs in a task of its own: a client that hangs up does not cancel it. It finds its
 //! [`AttemptInfo`](crate::AttemptInfo) in the request's extensions, with the key to pass on to a provider; and it may
 //! put [`Said`] into the extensions of its response, or the headers `Cache-Control: no-store` and

@@ -79,12 +79,7 @@ impl Shop {
         match order.act.as_str() {
             "hold" => self.go.acquire().await.unwrap().forget(),
             "panic" => panic!("boom"),
-            "not-executed" => {
-                let mut status = Status::unavailable("no stock");
-                status.metadata_mut().insert("idempotency-status", "not-executed".parse().unwrap());
-                status.metadata_mut().insert("cache-control", "no-store".parse().unwrap());
-                return Err(status);
-            }
+            "not-executed" => return Err(not_executed()),
             _ => {}
         }
         match order.act.parse::<i32>().map(Code::from_i32) {
@@ -111,11 +106,21 @@ impl Shop {
         let number = self.note(&order.item);
         let mut messages: Vec<_> =
             (0..3).map(|n| Ok(Placed { number: number * 10 + n, wrapping: String::new() })).collect();
-        if let Ok(code) = order.act.parse::<i32>() {
+        if order.act == "not-executed" {
+            messages.push(Err(not_executed()));
+        } else if let Ok(code) = order.act.parse::<i32>() {
             messages.push(Err(Status::new(Code::from_i32(code), "at the end")));
         }
         messages
     }
+}
+
+/// Says itself that nothing happened, with a code that does not prove it.
+fn not_executed() -> Status {
+    let mut status = Status::unavailable("no stock");
+    status.metadata_mut().insert("idempotency-status", "not-executed".parse().unwrap());
+    status.metadata_mut().insert("cache-control", "no-store".parse().unwrap());
+    status
 }
 
 impl NamedService for Shop {
