@@ -139,6 +139,34 @@ async fn a_gateway_that_is_killed_between_the_effect_and_its_answer_leaves_a_dou
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_gives_up_cancels_nothing_and_a_service_that_does_not_answer_leaves_a_doubt() {
+    let home = tempfile::tempdir().unwrap();
+    let shop = Shop::new(home.path());
+    let (address, _server) = open(&shop, None).await;
+    let gateway = gateway(home.path(), &format!("h2c://{address}"), "");
+    let client = Client::connect(gateway.address).await;
+    let key = [("idempotency-key", "k")];
+    let hasty = client.place("tea", "hold", &[key[0], ("grpc-timeout", "300m")]).await.unwrap_err();
+    assert!(matches!(hasty.code(), Code::Cancelled | Code::DeadlineExceeded), "{hasty:?}");
+    shop.wait_for(1).await;
+    shop.go.add_permits(1);
+    let replay = client.place("tea", "hold", &key).await;
+    assert_eq!(metadata(&replay)["idempotent-replayed"], "true");
+    assert_eq!((replay.unwrap().into_inner().number, shop.placed()), (1, 1));
+
+    let config = format!(
+        "[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/**\"\nupstream = \"h2c://{address}\"\ntimeout = \"200ms\"\n"
+    );
+    let impatient = Gateway::start_with(home.path(), &config);
+    let client = Client::connect(impatient.address).await;
+    let first = client.place("tea", "hold", &[("idempotency-key", "late")]).await;
+    assert_refused(&first, Code::Unknown, "outcome_unknown", "-1");
+    let retry = client.place("tea", "hold", &[("idempotency-key", "late")]).await;
+    assert_refused(&retry, Code::FailedPrecondition, "outcome_unknown", "-1");
+    assert_eq!(shop.placed(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_cannot_be_reached_may_be_tried_again_and_a_method_without_a_route_may_not() {
     let home = tempfile::tempdir().unwrap();
     let gateway = gateway(home.path(), "h2c://127.0.0.1:1", "");

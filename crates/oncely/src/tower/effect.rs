@@ -18,7 +18,7 @@ use tower_service::Service;
 use super::body::{Body, BoxError, Collected, Collecting, Next, Piece, next_frame};
 use super::classify::{Class, IDEMPOTENCY_EFFECT, Said, effect_of};
 use super::gate::Place;
-use super::grpc;
+use super::grpc::{self, Speech};
 use super::kept::Kept;
 use super::reply::IDEMPOTENCY_OUTCOME;
 use super::settings::Settings;
@@ -48,13 +48,14 @@ pub(super) enum Handed<R, E> {
 }
 
 /// Calls the service and sees its answer through to the end, whether or not the caller is still there. Until then the
-/// place is taken.
+/// place is taken. A call that speaks gRPC is answered in it.
 pub(super) async fn perform<S, B, R>(
     mut inner: S,
     request: Request<Body<B>>,
     settings: Arc<Settings>,
     hand: oneshot::Sender<Handed<R, S::Error>>,
     mut place: Place,
+    speech: Option<Speech>,
 ) -> Outcome
 where
     S: Service<Request<Body<B>>, Response = Response<R>>,
@@ -62,7 +63,6 @@ where
     R::Error: Into<BoxError>,
 {
     let method = request.method().clone();
-    let speaks_grpc = grpc::speech_of(request.headers()).is_some();
     let (mut parts, body) = match inner.call(request).await {
         Ok(response) => response.into_parts(),
         Err(error) => {
@@ -71,7 +71,7 @@ where
             return Outcome::unknown("the service failed without an answer");
         }
     };
-    if speaks_grpc {
+    if speech.is_some() {
         grpc::distrust(&mut parts);
     }
     // The request is with the service; what follows may take hours, and holds nothing of it. The place itself is kept.
@@ -199,8 +199,8 @@ fn outcome_of(
     let class = settings.rules.class(parts, seen, trailers.as_ref(), settings.dialect);
     let body = body.and_then(|body| redacted(settings, &parts.headers, body));
     let keep = |body: Bytes| keep(settings, parts, body, trailers.clone());
-    let grpc = grpc::End::of(&parts.headers, seen, trailers.as_ref());
-    let why = |default: &str| match (parts.extensions.get::<Said>().and_then(|s| s.why.clone()), &grpc) {
+    let end = || grpc::End::of(&parts.headers, seen, trailers.as_ref());
+    let why = |default: &str| match (parts.extensions.get::<Said>().and_then(|s| s.why.clone()), end()) {
         (Some(why), _) => why,
         (None, Some(end)) => format!("the service answered {end}, which {default}"),
         (None, None) => format!("the service answered {}, which {default}", parts.status.as_u16()),
@@ -215,7 +215,7 @@ fn outcome_of(
         }
         Class::NotStarted => Outcome::not_started(NOT_SENT, why("means that nothing was begun")),
         Class::Rejected => {
-            let code = match grpc.as_ref().and_then(grpc::End::name) {
+            let code = match end().and_then(|end| end.name()) {
                 Some(name) => format!("{}{name}", grpc::OF_GRPC),
                 None => format!("{OF_THE_SERVICE}{}", parts.status.as_u16()),
             };

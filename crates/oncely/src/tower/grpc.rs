@@ -20,6 +20,7 @@ use super::classify::{Class, Said, says_not_executed};
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// How the code of a failure begins that a gRPC service has told, with the name of its status.
 pub(super) const OF_GRPC: &str = "GRPC_";
@@ -156,9 +157,12 @@ pub(super) fn distrust(answer: &mut Parts) {
     answer.extensions.insert(Said { class: Class::Unknown, why: Some(why) });
 }
 
-/// Asks for messages that every client can read: what is kept is plain.
-pub(super) fn ask_for_plain(request: &mut HeaderMap) {
+/// Takes out of a request what speaks of the client and not of the call. Which compression it reads: a retry may come from one
+/// that reads none. How long it will wait: a service would give the call up in the middle when that time is over, and a retry
+/// could not be told how it ended.
+pub(super) fn forget_client(request: &mut HeaderMap) {
     request.remove(GRPC_ACCEPT_ENCODING);
+    request.remove(GRPC_TIMEOUT);
 }
 
 /// Which headers of an answer are kept besides the usual ones. Where the head is the trailers it is kept as those are, with

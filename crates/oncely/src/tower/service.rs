@@ -146,7 +146,7 @@ where
     // A retry may come from a client that reads no compression: what is kept is plain.
     parts.headers.remove(ACCEPT_ENCODING);
     if asked.reader.grpc().is_some() {
-        grpc::ask_for_plain(&mut parts.headers);
+        grpc::forget_client(&mut parts.headers);
     }
     // The body that is there says how long it is.
     parts.headers.remove(CONTENT_LENGTH);
@@ -189,10 +189,10 @@ where
     let (intent, number) = (attempt.info().intent(), attempt.info().number());
     let key = attempt.info().name().key.clone();
     let (hand, mut handed) = oneshot::channel();
-    let settings = door.settings.clone();
+    let (settings, speech) = (door.settings.clone(), asked.reader.grpc());
     let execution = door.oncely.execute(attempt, None, move |info| {
         request.extensions_mut().insert(info);
-        effect::perform(inner, request, settings, hand, place)
+        effect::perform(inner, request, settings, hand, place, speech)
     });
     let mut execution = pin!(execution);
     // A stream is handed on as it comes; everything else only after its end is durable.

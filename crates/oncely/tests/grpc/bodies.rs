@@ -35,7 +35,7 @@ where
     B: http_body::Body<Data = Bytes, Error = BoxError>,
 {
     let request = Request::post(path).header("content-type", kind).header("idempotency-key", "k");
-    let request = request.header("grpc-accept-encoding", "gzip").header("te", "trailers");
+    let request = request.header("grpc-accept-encoding", "gzip").header("grpc-timeout", "9S");
     let request = request.body(Full::new(Bytes::copy_from_slice(body))).unwrap();
     let (head, body) = service.clone().call(request).await.unwrap().into_parts();
     assert_eq!(head.status, 200);
@@ -109,7 +109,9 @@ impl<B> Service<Request<B>> for Says {
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        assert!(!request.headers().contains_key("grpc-accept-encoding"), "what is kept is plain");
+        for of_the_client in ["grpc-accept-encoding", "grpc-timeout"] {
+            assert!(!request.headers().contains_key(of_the_client), "{of_the_client}");
+        }
         self.runs.fetch_add(1, Ordering::SeqCst);
         let answer =
             Response::builder().header("content-type", self.kind).header("grpc-encoding", "identity");

@@ -62,6 +62,21 @@ async fn a_status_proves_success_a_rejection_or_nothing() {
 }
 
 #[tokio::test]
+async fn a_crowd_of_equal_calls_is_one_order_and_one_answer() {
+    let world = World::plain().await;
+    let place = || {
+        let client = world.client.clone();
+        tokio::spawn(async move { client.place("tea", "hold", &[("idempotency-key", "k")]).await })
+    };
+    let crowd: Vec<_> = (0..100).map(|_| place()).collect();
+    world.shop.go.add_permits(1);
+    for one in crowd {
+        assert_eq!(one.await.unwrap().unwrap().into_inner().number, 1);
+    }
+    assert_eq!(world.shop.placed(), 1);
+}
+
+#[tokio::test]
 async fn a_route_can_say_otherwise_by_the_http_status_that_a_status_counts_as() {
     let rules = Rules {
         rejected_on: vec![409..=409, 429..=429],
