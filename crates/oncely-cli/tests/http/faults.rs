@@ -36,8 +36,11 @@ fn an_answer_that_is_lost_cut_short_or_reset_is_a_doubt_that_a_person_can_settle
         first.expect_code(502, "outcome_unknown");
         assert_eq!(first.json()["retryable"], false);
         expect_named(&first, act);
+        // The first did run; only the second can say that nothing ran now.
+        assert!(!first.text().to_lowercase().contains("nothing ran"), "{}", first.text());
         let retry = gateway.order(act, "");
         retry.expect_code(409, "outcome_unknown");
+        assert!(retry.text().contains("Nothing ran now."), "{}", retry.text());
         let record = retry.json()["record"].as_str().unwrap().to_owned();
         assert_eq!(first.header("idempotency-record"), Some(record.as_str()));
         let settled = gateway::oncely(home.path())
@@ -112,6 +115,21 @@ fn a_verdict_of_a_person_is_told_as_what_it_is() {
     refused.expect_code(409, "rejected");
     let told = refused.text();
     assert!(told.contains("somebody looked") && !told.contains("nothing of it was sent"), "{told}");
+    assert_eq!(upstream.total(), 1);
+}
+
+#[test]
+fn what_is_wrong_with_an_answer_is_told() {
+    let (_home, upstream, gateway) = bench();
+    let guarded = gateway.order("k", "garbage");
+    guarded.expect_code(502, "outcome_unknown");
+    let passed = gateway.send(&client::request("GET", "/", &[("x-act", "garbage")], ""));
+    passed.expect_code(502, "upstream_failed");
+    for answer in [guarded, passed] {
+        let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.starts_with("the request was sent, and no proper answer came: "), "{detail}");
+        assert!(detail.contains("invalid HTTP version"), "{detail}");
+    }
     assert_eq!(upstream.total(), 1);
 }
 

@@ -10,6 +10,7 @@ mod faults;
 mod gateway;
 mod hygiene;
 mod kills;
+mod operating;
 mod parallel;
 mod passing;
 mod providers;

@@ -63,6 +63,43 @@ fn a_websocket_passes_through() {
 }
 
 #[test]
+fn an_answer_of_a_service_of_http_1_0_goes_on_as_one_of_ours() {
+    let (_home, upstream, gateway) = bench();
+    for (method, key) in [("GET", "a"), ("POST", "b"), ("POST", "b")] {
+        let headers = [("idempotency-key", key), ("x-act", "http10")];
+        let mut stream = client::open(gateway.address, &client::request(method, "/old", &headers, ""));
+        let mut version = [0; 8];
+        stream.read_exact(&mut version).unwrap();
+        assert_eq!(version, *b"HTTP/1.1", "{method}");
+        let answer = read_answer(&mut version.as_slice().chain(&mut stream)).unwrap();
+        assert_eq!((answer.status, answer.text().as_str()), (201, "until the end"), "{method}");
+        // Its end is marked, so that the connection goes on.
+        stream.write_all(client::request("GET", "/next", &[], "").as_bytes()).unwrap();
+        assert_eq!(read_answer(&mut stream).unwrap().status, 200, "{method}");
+    }
+    assert_eq!(upstream.total(), 1);
+}
+
+#[test]
+fn a_request_without_a_body_says_that_its_length_is_nothing() {
+    let (_home, upstream, gateway) = bench();
+    // Guarded, guarded without a word about it, and passing through.
+    for request in [
+        "POST /a HTTP/1.1\r\nhost: a\r\nidempotency-key: 1\r\ncontent-length: 0\r\n\r\n",
+        "POST /b HTTP/1.1\r\nhost: a\r\nidempotency-key: 2\r\n\r\n",
+        "PUT /c HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n",
+    ] {
+        assert_eq!(gateway.send(request).status, 201, "{request}");
+    }
+    let heads = upstream.heads();
+    assert_eq!(heads.len(), 3);
+    for head in heads {
+        assert_eq!(head.matches("content-length: 0\r\n").count(), 1, "{head}");
+        assert!(!head.contains("transfer-encoding"), "{head}");
+    }
+}
+
+#[test]
 fn an_answer_too_long_to_keep_streams_on_and_is_remembered_without_its_result() {
     let (home, upstream, gateway) = bench();
     let length = 3 * 1024 * 1024;

@@ -5,6 +5,8 @@ use std::str::FromStr;
 use http::uri::Authority;
 use http::{HeaderValue, Uri};
 
+use super::pattern::read_path;
+
 /// How a service is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speech {
@@ -69,7 +71,18 @@ impl FromStr for Address {
         }
         let host_header = HeaderValue::from_str(authority.as_str()).map_err(|e| format!("{shown:?}: {e}"))?;
         let base = uri.path().trim_end_matches('/').to_owned();
-        let port = authority.port_u16().unwrap_or(port);
+        if let Err(why) = read_path(uri.path()) {
+            return Err(format!("{shown:?}: {why}"));
+        }
+        let port = match authority.as_str().rsplit_once(':') {
+            // The last colon of an address of version 6 stands within its brackets.
+            Some((_, given)) if !given.ends_with(']') => given
+                .parse()
+                .ok()
+                .filter(|port| *port != 0)
+                .ok_or_else(|| format!("{shown:?}: {given:?} is no port; allowed: 1 to 65535"))?,
+            _ => port,
+        };
         Ok(Self { speech, authority, host_header, host, port, base })
     }
 }
@@ -88,9 +101,17 @@ mod tests {
             ("::1", 9000, "[::1]:9000")
         );
         assert_eq!("h2c://a:1".parse::<Address>().unwrap().speech, Speech::Http2);
+        assert_eq!("https://[::1]".parse::<Address>().unwrap().port, 443);
         for bad in
             ["", "127.0.0.1:9000", "ftp://a", "http://", "http://u:p@a", "http://a?x", "/path", "http://a b"]
         {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+        // The usual port would be another service than the one that was meant.
+        for bad in ["http://a:99999", "http://a:0", "http://a:", "http://[::1]:70000"] {
+            assert!(bad.parse::<Address>().unwrap_err().contains("is no port"), "{bad}");
+        }
+        for bad in ["http://a/../b", "http://a/%zz", "http://a/x/%2e%2e"] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
         for secret in ["http://u:s3cret@host:bad", "ftp://u:s3cret@host", "http://u:s3cret@h", "u:s3cret@h"] {

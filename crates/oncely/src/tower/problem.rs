@@ -199,7 +199,7 @@ impl Problem {
         Self { key: key.map(str::to_owned), ..self }
     }
 
-    /// The response, in the form that its reader asks for.
+    /// The response, in the form that its reader asks for. Its extensions hold the code.
     pub fn into_response(self, reader: Reader) -> Response<Bytes> {
         let (kind, body) = match reader.form {
             Form::Markdown => ("text/markdown; charset=utf-8", self.markdown().into_bytes()),
@@ -207,6 +207,8 @@ impl Problem {
         };
         let mut response = Response::new(Bytes::from(body));
         *response.status_mut() = self.status;
+        // For whoever is between us and the reader, and tells people of it.
+        response.extensions_mut().insert(self.code);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         if let Ok(link) = HeaderValue::try_from(format!("<{}>; rel=\"help\"", self.link())) {

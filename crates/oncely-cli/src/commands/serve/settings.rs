@@ -1,12 +1,13 @@
 //! What `oncely serve` is told by the policy file: read as it is by the server, and looked at by those who only check it.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use oncely::policy_file::FILE_NAME;
 use oncely_doors::admin::Tokens;
 use oncely_doors::gateway::address::Speech;
-use oncely_doors::gateway::{TlsError, acceptor, connector};
+use oncely_doors::gateway::config::GatewayConfig;
+use oncely_doors::gateway::{TlsError, acceptor, connector, lapsed};
 use oncely_doors::settings::{SecretSetting, ServeSettings, unused_tools};
 use oncely_doors::telemetry::headers;
 use oncely_store::sealed::Keys;
@@ -36,6 +37,16 @@ pub(crate) fn tell_unused_tools(context: &Context, settings: &ServeSettings) -> 
         format!("{}:{}: no route has the tool {:?}; {meant}", path.display(), tool.line, tool.name)
     };
     unused.into_iter().map(line).collect()
+}
+
+/// Certificates that no client will take now; a line for each.
+pub(crate) fn tell_lapsed(context: &Context, config: &GatewayConfig) -> Vec<String> {
+    let file = config.tls.as_ref().map(|files| context.beside(&files.cert));
+    let line = |file: PathBuf| {
+        let lapse = lapsed(&file)?;
+        Some(format!("the certificate in {} {lapse}: clients will refuse it", file.display()))
+    };
+    file.and_then(line).into_iter().collect()
 }
 
 /// What is wrong with the configuration of a server, as far as that can be told without being it.
@@ -131,6 +142,7 @@ impl Findings {
         });
         let wrong = |found: Result<(), TlsError>| found.err().map(|error| error.to_string());
         self.problems.extend([ours, theirs].into_iter().flatten().filter_map(wrong));
+        self.warnings.extend(tell_lapsed(context, gateway));
     }
 }
 
