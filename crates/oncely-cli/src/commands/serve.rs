@@ -109,6 +109,14 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
         Failure::new(exit::PRECONDITION, "CANNOT_LISTEN", format!("{listen}: {e}; nothing ran"))
     })?;
     let bound = listener.local_addr().unwrap_or(listen);
+    if let Some(route) = config.routes.iter().find(|route| route.upstream.is_at(bound)) {
+        return Err(Failure::usage(format!(
+            "the route {} leads to {}://{}, where this gateway listens itself: its requests would go round for ever; nothing ran",
+            route.pattern.as_str(),
+            route.upstream.scheme(),
+            route.upstream.authority
+        )));
+    }
     let stop = stop_asked_for()?;
     // The admin API may read much of the ledger at once: neither requests nor signals wait for it.
     let aside = tokio::runtime::Builder::new_multi_thread()

@@ -65,6 +65,21 @@ fn without_addresses_it_takes_7300_and_7301_of_this_machine_alone() {
     assert!(help.contains("else 127.0.0.1:7300]") && help.contains("else 127.0.0.1:7301]"), "{help}");
 }
 
+#[test]
+fn a_route_that_leads_back_to_the_gateway_itself_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let address = format!("127.0.0.1:{}", oncely_testkit::servers::free_port().unwrap());
+    let mut command = gateway::oncely(home.path());
+    command.args(["serve", "--admin", "off", "--listen", &address]);
+    command.args(["--upstream", &format!("http://{address}/base")]);
+    let (code, said) = refused(command);
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains(&format!("the route /** leads to http://{address}, where this gateway listens itself")),
+        "{said}"
+    );
+}
+
 /// A certificate and its key, in files of this folder.
 fn write_certificate(home: &Path, name: &str, years: (i32, i32)) {
     let key = rcgen::KeyPair::generate().unwrap();

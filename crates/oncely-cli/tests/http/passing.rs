@@ -100,6 +100,41 @@ fn a_request_without_a_body_says_that_its_length_is_nothing() {
 }
 
 #[test]
+fn what_waits_for_a_word_gets_it_here_and_trailers_end_here() {
+    let (_home, upstream, gateway) = bench();
+    let expect = "host: a\r\nexpect: 100-continue\r\ncontent-length: 2\r\n";
+    let chunked =
+        "host: a\r\nte: trailers\r\nx-act: trailers\r\ntransfer-encoding: chunked\r\ntrailer: x-q\r\n";
+    for (method, key) in [("POST", "idempotency-key: e\r\n"), ("PUT", "")] {
+        let mut stream = client::open(gateway.address, &format!("{method} /e HTTP/1.1\r\n{key}{expect}\r\n"));
+        assert_eq!(read_head(&mut stream), "HTTP/1.1 100 Continue\r\n\r\n", "{method}");
+        stream.write_all(b"{}").unwrap();
+        assert_eq!(read_answer(&mut stream).unwrap().status, 201, "{method}");
+        let key = key.replace("e\r", "t\r");
+        let head = format!("{method} /t HTTP/1.1\r\n{key}{chunked}\r\n");
+        let mut stream = client::open(gateway.address, &format!("{head}2\r\n{{}}\r\n0\r\nx-q: 1\r\n\r\n"));
+        let answer = read_answer(&mut stream).unwrap();
+        assert_eq!((answer.status, answer.text().as_str()), (201, "abc"), "{method}");
+        assert_eq!(answer.header("trailer"), None, "none is announced that does not come");
+    }
+    let heads = upstream.heads();
+    assert_eq!(heads.len(), 4);
+    assert!(heads.iter().all(|head| !head.contains("expect:") && !head.contains("trailer:")), "{heads:?}");
+    assert_eq!(upstream.effects().values().sum::<u32>(), 4);
+}
+
+#[test]
+fn a_guarded_request_stays_one_whatever_it_wishes_to_become() {
+    let (_home, upstream, gateway) = bench();
+    let headers = [("connection", "Upgrade"), ("upgrade", "websocket"), ("idempotency-key", "k")];
+    let request = client::post("/orders", &headers, "{}");
+    assert_eq!(gateway.send(&request).status, 201);
+    assert_eq!(gateway.send(&request).header("idempotent-replayed"), Some("true"));
+    assert!(!upstream.heads()[0].contains("upgrade"), "{}", upstream.heads()[0]);
+    assert_eq!(upstream.total(), 1);
+}
+
+#[test]
 fn an_answer_too_long_to_keep_streams_on_and_is_remembered_without_its_result() {
     let (home, upstream, gateway) = bench();
     let length = 3 * 1024 * 1024;

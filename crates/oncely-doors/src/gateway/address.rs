@@ -1,5 +1,6 @@
 //! Where a service is: `http://host:port`, `https://host`, or `h2c://host:port` for HTTP/2 without TLS.
 
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use http::uri::Authority;
@@ -39,6 +40,19 @@ impl Address {
     /// The scheme of its URIs.
     pub fn scheme(&self) -> &'static str {
         if self.speech == Speech::Tls { "https" } else { "http" }
+    }
+
+    /// Whether this is where we listen ourselves, as far as its text tells: a request would go round for ever.
+    pub fn is_at(&self, listening: SocketAddr) -> bool {
+        let ours = listening.ip().to_canonical();
+        let is_ours = match self.host.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
+            Ok(ip) if ours.is_unspecified() || ip.is_unspecified() => ip.is_loopback() || ip.is_unspecified(),
+            Ok(ip) => ip == ours,
+            Err(_) => {
+                self.host.eq_ignore_ascii_case("localhost") && (ours.is_loopback() || ours.is_unspecified())
+            }
+        };
+        is_ours && self.port == listening.port()
     }
 }
 
@@ -90,6 +104,27 @@ impl FromStr for Address {
 #[cfg(test)]
 mod tests {
     use super::{Address, Speech};
+
+    #[test]
+    fn an_address_that_leads_back_is_known_for_one() {
+        for (upstream, listening, back) in [
+            ("http://127.0.0.1:7300", "127.0.0.1:7300", true),
+            ("http://localhost:7300", "127.0.0.1:7300", true),
+            ("http://localhost:7300", "[::1]:7300", true),
+            ("http://127.0.0.1:7300/base", "0.0.0.0:7300", true),
+            ("http://0.0.0.0:7300", "0.0.0.0:7300", true),
+            ("https://[::1]", "[::]:443", true),
+            ("http://10.0.0.1:7300", "10.0.0.1:7300", true),
+            ("http://127.0.0.1:9000", "127.0.0.1:7300", false),
+            ("http://10.0.0.1:7300", "127.0.0.1:7300", false),
+            ("http://127.0.0.2:7300", "127.0.0.1:7300", false),
+            ("http://shop:7300", "0.0.0.0:7300", false),
+            ("http://localhost:7300", "10.0.0.1:7300", false),
+        ] {
+            let address: Address = upstream.parse().unwrap();
+            assert_eq!(address.is_at(listening.parse().unwrap()), back, "{upstream} {listening}");
+        }
+    }
 
     #[test]
     fn addresses_are_read_and_bad_ones_refused() {

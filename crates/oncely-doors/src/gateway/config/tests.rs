@@ -90,6 +90,10 @@ fn every_problem_names_its_place_and_what_is_allowed() {
     check_bad(&route("max_body = \"1GiB\""), "must be a size");
     check_bad(&route("timeout = \"0s\""), "must be longer");
     check_bad(&route("timeout = 5"), "has no unit");
+    check_bad(
+        &route("wait_for = \"5s\""),
+        "o.toml:4:1: route[0]: wait_for is said of the route's tool: tool = \"NAME\" here",
+    );
     let check = "check = { path = \"/x{key}\", happened = { status = [] } }";
     check_bad(&route(check), "route[0].check: names no status, so that no answer fits");
     check_bad(
