@@ -104,18 +104,13 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
         connections_max: config.connections_max,
         drain: config.drain,
     };
-    let listen = args.listen.or(config.listen).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7300)));
+    let listen = args.listen.or(config.listen).unwrap_or(settings::LISTEN);
     let listener = TcpListener::bind(listen).await.map_err(|e| {
         Failure::new(exit::PRECONDITION, "CANNOT_LISTEN", format!("{listen}: {e}; nothing ran"))
     })?;
     let bound = listener.local_addr().unwrap_or(listen);
-    if let Some(route) = config.routes.iter().find(|route| route.upstream.is_at(bound)) {
-        return Err(Failure::usage(format!(
-            "the route {} leads to {}://{}, where this gateway listens itself: its requests would go round for ever; nothing ran",
-            route.pattern.as_str(),
-            route.upstream.scheme(),
-            route.upstream.authority
-        )));
+    if let Some(line) = settings::tell_round(&config, bound) {
+        return Err(Failure::usage(format!("{line}; nothing ran")));
     }
     let stop = stop_asked_for()?;
     // The admin API may read much of the ledger at once: neither requests nor signals wait for it.
@@ -271,15 +266,8 @@ fn say_ready(
             route.pattern.as_str()
         ));
     }
-    for (at, route) in config.routes.iter().enumerate() {
-        let earlier = config.routes[..at].iter().find(|earlier| earlier.pattern.covers(&route.pattern));
-        if let Some(earlier) = earlier {
-            output::say(&format!(
-                "oncely: the route {} is never reached: {} before it takes every such path, and the first that matches wins",
-                route.pattern.as_str(),
-                earlier.pattern.as_str()
-            ));
-        }
+    for line in settings::tell_unreached(config) {
+        output::say(&format!("oncely: {line}"));
     }
     if output::wants_json(global.json) {
         let admin = admin.map(|admin| format!("http://{admin}"));

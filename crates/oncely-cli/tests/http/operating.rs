@@ -80,6 +80,23 @@ fn a_route_that_leads_back_to_the_gateway_itself_is_refused() {
     );
 }
 
+#[test]
+fn routes_that_lead_round_or_are_never_reached_are_found_by_check() {
+    let home = tempfile::tempdir().unwrap();
+    let route = |pattern: &str, upstream: &str| {
+        format!("[[route]]\nmatch = \"{pattern}\"\nupstream = \"{upstream}\"\n")
+    };
+    let config = format!("{}{}", route("/**", "http://127.0.0.1:9"), route("/b", "http://localhost:7300"));
+    let file = gateway::write_config(home.path(), &config);
+    let checked =
+        gateway::oncely(home.path()).arg("--config").arg(file).args(["check", "--json"]).output().unwrap();
+    assert!(!checked.status.success());
+    let told: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert!(told["warnings"].to_string().contains("the route /b is never reached"), "{told}");
+    let round = "the route /b leads to http://localhost:7300, where this gateway listens itself";
+    assert!(told["problems"].to_string().contains(round), "{told}");
+}
+
 /// A certificate and its key, in files of this folder.
 fn write_certificate(home: &Path, name: &str, years: (i32, i32)) {
     let key = rcgen::KeyPair::generate().unwrap();

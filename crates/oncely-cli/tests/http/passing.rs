@@ -191,6 +191,24 @@ fn http2_is_spoken_on_both_sides_without_tls() {
 }
 
 #[test]
+fn a_client_of_http2_that_is_not_ours_is_served() {
+    let (_home, upstream, gateway) = bench();
+    let url = format!("http://{}/orders", gateway.address);
+    let order = || {
+        let curl = std::process::Command::new("curl")
+            .args(["--silent", "--http2-prior-knowledge", "--max-time", "120", "--include"])
+            .args(["-H", "idempotency-key: k", "-d", "{}", &url])
+            .output()
+            .unwrap();
+        String::from_utf8(curl.stdout).unwrap()
+    };
+    let (first, second) = (order(), order());
+    assert!(first.starts_with("HTTP/2 201") && first.ends_with("{\"order\":1}"), "{first}");
+    assert!(second.contains("idempotent-replayed: true") && second.ends_with("{\"order\":1}"), "{second}");
+    assert_eq!(upstream.total(), 1);
+}
+
+#[test]
 fn tls_is_spoken_on_both_sides() {
     let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
