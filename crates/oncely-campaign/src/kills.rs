@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -20,10 +19,7 @@ use crate::landings::Landings;
 use crate::ledger::Runner;
 use crate::outside::Outside;
 use crate::programs::Programs;
-
-/// The longest that a run is believed to take: longer than on any machine that is slow or has much else to do, for kills have to
-/// spread over all of it, and shorter than a wait.
-pub(crate) const RUN_US_MAX: u64 = 3_000_000;
+use crate::tellings::{Pace, Tellings};
 
 /// What to do.
 #[derive(Debug, Clone, Copy)]
@@ -98,15 +94,6 @@ impl Report {
     }
 }
 
-/// What is known of a key from the answers that callers got.
-#[derive(Debug, Default, Clone)]
-struct Told {
-    /// What the first acknowledged success printed.
-    succeeded: Option<Vec<u8>>,
-    /// Somebody was told that the outcome is unknown.
-    unknown: bool,
-}
-
 struct Campaign<'a> {
     plan: Plan,
     runner: &'a Runner,
@@ -114,11 +101,8 @@ struct Campaign<'a> {
     outside: &'a Outside,
     landings: Landings<Phase>,
     runs: AtomicU64,
-    shared_keys: AtomicU64,
-    /// How long an undisturbed run takes, so that kills spread over all of it.
-    run_us: AtomicU64,
-    told: Mutex<BTreeMap<String, Told>>,
-    broken: Mutex<Vec<String>>,
+    pace: Pace,
+    tellings: Tellings<Vec<u8>>,
 }
 
 /// Runs a campaign against a program and judges its ledger.
@@ -130,10 +114,8 @@ pub fn run(programs: &Programs, runner: &Runner, outside: &Outside, plan: Plan) 
         outside,
         landings: Landings::wanted(plan.kills, plan.phases),
         runs: AtomicU64::new(0),
-        shared_keys: AtomicU64::new(0),
-        run_us: AtomicU64::new(8_000),
-        told: Mutex::default(),
-        broken: Mutex::default(),
+        pace: Pace::guess(8_000),
+        tellings: Tellings::new(plan.seed),
     };
     thread::scope(|scope| -> Checked<()> {
         let workers: Vec<_> = (0..plan.workers)
@@ -153,7 +135,7 @@ impl Campaign<'_> {
             if self.landings.are_enough() {
                 break;
             }
-            let key = self.pick_key(&mut rng, worker, turn);
+            let key = self.tellings.pick_key(&mut rng, (worker, turn), 500, 3);
             let landed = self.run_and_kill(&key, &mut rng)?;
             let counted = if landed { self.outside.count(&key)? } else { 0 };
             let retry = self.retry(&key)?;
@@ -162,18 +144,6 @@ impl Campaign<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Half of the keys are shared by a few workers at about the same time, so that duplicates race.
-    fn pick_key(&self, rng: &mut Rng, worker: u64, turn: u64) -> String {
-        let name = if rng.chance(500) {
-            format!("shared-{}", self.shared_keys.fetch_add(1, Ordering::Relaxed) / 3)
-        } else {
-            format!("own-{worker}-{turn}")
-        };
-        let key = format!("{:x}-{name}", self.plan.seed);
-        locked(&self.told).entry(key.clone()).or_default();
-        key
     }
 
     fn start(&self, key: &str) -> Checked<Child> {
@@ -186,8 +156,7 @@ impl Campaign<'_> {
     /// Says whether the kill landed.
     fn run_and_kill(&self, key: &str, rng: &mut Rng) -> Checked<bool> {
         let child = self.start(key)?;
-        let span_us = self.run_us.load(Ordering::Relaxed) * 6 / 5;
-        thread::sleep(Duration::from_micros(rng.below(span_us.max(1))));
+        thread::sleep(self.pace.moment(rng));
         // Not waited for yet, so the number still means this process.
         let pid = Pid::from_raw(i32::try_from(child.id())?);
         let commands = if rng.chance(400) { children_of(pid) } else { Vec::new() };
@@ -208,9 +177,7 @@ impl Campaign<'_> {
         let started = Instant::now();
         let output = self.start(key)?.wait_with_output()?;
         if output.status.success() && !is_replay(&output) {
-            let took_us = u64::try_from(started.elapsed().as_micros())?;
-            let before = self.run_us.load(Ordering::Relaxed);
-            self.run_us.store((before * 7 + took_us.min(RUN_US_MAX)) / 8, Ordering::Relaxed);
+            self.pace.learn(started)?;
         }
         self.note(key, &output);
         Ok(output)
@@ -218,24 +185,12 @@ impl Campaign<'_> {
 
     /// Keeps what a caller was told, and complains at once if it contradicts what another was told.
     fn note(&self, key: &str, output: &Output) {
-        let mut told = locked(&self.told);
-        let told = told.entry(key.to_owned()).or_default();
         match (output.status.code(), mode_of(key)) {
-            (Some(0), _) => match &told.succeeded {
-                Some(first) if *first != output.stdout => {
-                    self.complain(format!("{key}: two results were acknowledged: {}", said(output)));
-                }
-                Some(_) => {}
-                None => told.succeeded = Some(output.stdout.clone()),
-            },
-            (Some(16), _) | (Some(1), "fails-before" | "fails-after") => told.unknown = true,
+            (Some(0), _) => self.tellings.succeeded(key, output.stdout.clone(), &said(output)),
+            (Some(16), _) | (Some(1), "fails-before" | "fails-after") => self.tellings.unknown(key),
             (Some(64), "refuses" | "refuses-first") => {}
-            _ => self.complain(format!("{key}: an answer that nothing explains: {}", said(output))),
+            _ => self.tellings.complain(format!("{key}: an answer that nothing explains: {}", said(output))),
         }
-    }
-
-    fn complain(&self, what: String) {
-        locked(&self.broken).push(what);
     }
 }
 
@@ -283,8 +238,4 @@ pub(crate) fn children_of(pid: Pid) -> Vec<Pid> {
             list.split_whitespace().filter_map(|n| n.parse().ok()).map(Pid::from_raw).collect::<Vec<_>>()
         })
         .collect()
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

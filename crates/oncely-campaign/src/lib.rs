@@ -7,7 +7,8 @@
 //! - [`kills`]: many processes on one ledger, killed at random moments.
 //! - [`mcp_kills`]: MCP clients, proxies and servers, killed at random moments.
 //! - [`failovers`]: processes on one ledger whose server is killed and replaced under them.
-//! - `landings`: where kills landed, and whether that is enough; `judge`: what a key is judged by after any of these.
+//! - `landings`: where kills landed, and whether that is enough; `judge`: what a key is judged by after any of these;
+//!   `tellings`: what callers were told.
 //! - [`syscalls`]: one run, killed or failed at each of its system calls in turn.
 //! - [`cuts`]: power cuts under many writers, on the mounts of [`mounts`].
 //! - [`clock`]: one run whose wall clock is somewhere else; [`hosts`]: runs on other machines; [`mod@bench`]: what a test of
@@ -29,6 +30,7 @@ pub mod mounts;
 pub mod outside;
 pub mod programs;
 pub mod syscalls;
+mod tellings;
 
 /// What can go wrong in the harness itself, in words.
 pub type Trouble = Box<dyn std::error::Error + Send + Sync>;

@@ -9,8 +9,8 @@ mod judge;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,12 @@ use oncely_testkit::sim::Rng;
 
 use self::answer::Answer;
 use crate::Checked;
-use crate::kills::{RUN_US_MAX, children_of, was_killed};
+use crate::kills::{children_of, was_killed};
 use crate::landings::Landings;
 use crate::ledger::Runner;
 use crate::outside::Outside;
 use crate::programs::Programs;
+use crate::tellings::{Pace, Tellings, locked};
 
 /// The longest that the server takes before and after the effect: as long as the processes take to start, so that many
 /// kills land there.
@@ -114,13 +115,6 @@ impl Report {
     }
 }
 
-/// What is known of a key from the answers that callers got.
-#[derive(Debug, Default, Clone)]
-struct Told {
-    succeeded: Option<String>,
-    unknown: bool,
-}
-
 struct Campaign<'a> {
     plan: Plan,
     programs: &'a Programs,
@@ -128,12 +122,9 @@ struct Campaign<'a> {
     outside: &'a Outside,
     landings: Landings<Phase>,
     calls: AtomicU64,
-    shared_keys: AtomicU64,
-    /// How long an undisturbed call takes, so that kills spread over all of it.
-    call_us: AtomicU64,
-    told: Mutex<BTreeMap<String, Told>>,
+    pace: Pace,
+    tellings: Tellings<String>,
     victims: Mutex<BTreeMap<Victim, u64>>,
-    broken: Mutex<Vec<String>>,
 }
 
 /// Runs a campaign and judges it.
@@ -145,11 +136,9 @@ pub fn run(programs: &Programs, runner: &Runner, outside: &Outside, plan: Plan) 
         outside,
         landings: Landings::wanted(plan.kills, plan.phases),
         calls: AtomicU64::new(0),
-        shared_keys: AtomicU64::new(0),
-        call_us: AtomicU64::new(20_000),
-        told: Mutex::default(),
+        pace: Pace::guess(20_000),
+        tellings: Tellings::new(plan.seed),
         victims: Mutex::default(),
-        broken: Mutex::default(),
     };
     thread::scope(|scope| -> Checked<()> {
         let workers: Vec<_> = (0..plan.workers)
@@ -176,7 +165,7 @@ impl Campaign<'_> {
             if self.landings.are_enough() {
                 break;
             }
-            let key = self.pick_key(&mut rng, worker, turn);
+            let key = self.tellings.pick_key(&mut rng, (worker, turn), 300, 2);
             let landed = self.call_and_kill(&key, &mut rng)?;
             let counted = if landed { self.outside.count(&key)? } else { 0 };
             let retry = self.retry(&key)?;
@@ -185,18 +174,6 @@ impl Campaign<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Some of the keys are shared by a few workers at about the same time, so that duplicates race.
-    fn pick_key(&self, rng: &mut Rng, worker: u64, turn: u64) -> String {
-        let name = if rng.chance(300) {
-            format!("shared-{}", self.shared_keys.fetch_add(1, Ordering::Relaxed) / 2)
-        } else {
-            format!("own-{worker}-{turn}")
-        };
-        let key = format!("{:x}-{name}", self.plan.seed);
-        locked(&self.told).entry(key.clone()).or_default();
-        key
     }
 
     fn start(&self, key: &str) -> Checked<Child> {
@@ -246,7 +223,7 @@ impl Campaign<'_> {
     /// Half of the kills come at any moment of a call. The others come when the server is there, since starting three
     /// processes takes longer than a call, and on a busy machine much longer.
     fn await_the_moment(&self, client: Pid, rng: &mut Rng) {
-        let mut span_us = self.call_us.load(Ordering::Relaxed) * 6 / 5;
+        let mut wait = self.pace.moment(rng);
         if rng.chance(500) {
             let patience = Instant::now() + Duration::from_secs(5);
             while self.chain(client).last().is_none_or(|(who, _)| *who != Victim::Server)
@@ -254,9 +231,9 @@ impl Campaign<'_> {
             {
                 thread::sleep(Duration::from_millis(1));
             }
-            span_us = 3 * PAUSE_US_MAX;
+            wait = Duration::from_micros(rng.below(3 * PAUSE_US_MAX));
         }
-        thread::sleep(Duration::from_micros(rng.below(span_us.max(1))));
+        thread::sleep(wait);
     }
 
     /// The processes of a call.
@@ -277,37 +254,24 @@ impl Campaign<'_> {
         let started = Instant::now();
         let answer = Answer::of(&self.start(key)?.wait_with_output()?);
         if matches!(answer, Answer::Succeeded { replayed: false, .. }) {
-            let took_us = u64::try_from(started.elapsed().as_micros())?;
-            let before = self.call_us.load(Ordering::Relaxed);
-            self.call_us.store((before * 7 + took_us.min(RUN_US_MAX)) / 8, Ordering::Relaxed);
+            self.pace.learn(started)?;
         }
         self.note(key, &answer);
         if matches!(answer, Answer::Nothing | Answer::NotSent) {
-            self.complain(format!("{key}: a retry that nobody disturbed was not served: {answer:?}"));
+            self.tellings
+                .complain(format!("{key}: a retry that nobody disturbed was not served: {answer:?}"));
         }
         Ok(answer)
     }
 
     /// Keeps what a caller was told, and complains at once if it contradicts what another was told.
     fn note(&self, key: &str, answer: &Answer) {
-        let mut told = locked(&self.told);
-        let told = told.entry(key.to_owned()).or_default();
         match (answer, mode_of(key)) {
-            (Answer::Succeeded { text, .. }, "succeeds") => match &told.succeeded {
-                Some(first) if first != text => {
-                    self.complain(format!("{key}: two results were acknowledged: {first} and {text}"));
-                }
-                Some(_) => {}
-                None => told.succeeded = Some(text.clone()),
-            },
-            (Answer::Unknown, _) => told.unknown = true,
+            (Answer::Succeeded { text, .. }, "succeeds") => self.tellings.succeeded(key, text.clone(), text),
+            (Answer::Unknown, _) => self.tellings.unknown(key),
             (Answer::Rejected, "refuses") | (Answer::NotSent | Answer::Nothing, _) => {}
-            _ => self.complain(format!("{key}: an answer that nothing explains: {answer:?}")),
+            _ => self.tellings.complain(format!("{key}: an answer that nothing explains: {answer:?}")),
         }
-    }
-
-    fn complain(&self, what: String) {
-        locked(&self.broken).push(what);
     }
 }
 
@@ -363,8 +327,4 @@ fn phase_of(key: &str, retry: &Answer, counted: u64) -> Phase {
         Answer::Succeeded { replayed: true, .. } => Phase::Ended,
         _ => Phase::BeforeTheClaim,
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -93,7 +93,7 @@ fn flags_of(entry: &Entry, keys: KeyRule) -> Vec<Arg> {
         .value_name("KEY")
         .required(required)
         .value_parser(|text: &str| Key::explicit(text))
-        .help(format!("Names what you mean: the same for every retry, another for another intent{from}"));
+        .help(format!("The name of the intent: the same for every retry, a new one for a new intent{from}"));
     let mut flags = vec![
         key,
         flag(DRY_RUN, "dry-run", "Say what would change; run nothing, write nothing"),
@@ -105,7 +105,7 @@ fn flags_of(entry: &Entry, keys: KeyRule) -> Vec<Arg> {
         json,
     ];
     if entry.danger == Danger::Destructive {
-        flags.push(flag(CONFIRM, "confirm", "You mean it; asked for where nobody can be asked"));
+        flags.push(flag(CONFIRM, "confirm", "Confirms the command; needed where there is no terminal to ask on"));
     }
     flags.into_iter().map(|flag| flag.help_heading(HEADING)).collect()
 }

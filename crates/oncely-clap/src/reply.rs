@@ -161,7 +161,7 @@ fn replay_reason(replay: &Replay) -> String {
     let kept = if replay.kept { "replayed" } else { "done before, its result is no longer kept" };
     let attempt = replay.record.body.attempts;
     format!(
-        "{kept}: attempt {attempt} ran {}; nothing ran now; to mean it again, {again}",
+        "{kept}: attempt {attempt} ran {}; nothing ran now; to run it anew, {again}",
         tell::ago(replay.age_ms())
     )
 }

@@ -7,7 +7,7 @@ use clap::{Args, FromArgMatches, Parser, Subcommand};
 
 use crate::commands;
 
-/// Makes any command line safe to retry.
+/// Makes side effects safe to retry: of commands, MCP servers and HTTP APIs.
 ///
 /// A timeout does not prove that nothing happened. oncely remembers each intent durably before it acts, replays the
 /// first result to duplicates, refuses a key reused for something else, and says "unknown" where others guess.
@@ -57,6 +57,7 @@ fn bare() -> clap::Command {
 
 /// What holds for every command.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Global {
     /// The ledger: sqlite:PATH, a path, postgres://HOST/DATABASE, redis://HOST, or memory: [default: the policy file's,
     /// else a file in the user's state directory]
@@ -65,7 +66,7 @@ pub struct Global {
     /// The policy file [default: oncely.toml, found upward from the working directory]
     #[arg(long, global = true, env = "ONCELY_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The tenant; nothing crosses it [default: the policy file's, else "default"]
+    /// The tenant: keys and results never cross it [default: the policy file's, else "default"]
     #[arg(long, global = true, env = "ONCELY_NAMESPACE", value_name = "NAME")]
     pub namespace: Option<String>,
     /// Print JSON instead of text
@@ -73,7 +74,7 @@ pub struct Global {
     pub json: bool,
 }
 
-/// What to do. Where a line is missing, the command's own words are used, all of them: a line here would take their place.
+/// What to do. The help of a command is what its own arguments say: a line here would take its place.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Run(commands::run::RunArgs),
@@ -86,32 +87,20 @@ pub enum Command {
     McpWatch,
     Serve(Box<commands::serve::ServeArgs>),
     Ls(commands::ls::LsArgs),
-    /// Show one record: its state, attempts, audit trail and result
     Show(commands::show::ShowArgs),
-    /// Print the audit log
     Log(commands::log::LogArgs),
-    /// Count calls, executions and duplicates prevented
     Stats(commands::stats::StatsArgs),
-    /// Settle an unknown outcome: it happened, or it did not
     Resolve(commands::resolve::ResolveArgs),
-    /// Forget a record: its key is new again
     Forget(commands::forget::ForgetArgs),
-    /// Drop what is past its retention
     Purge(commands::purge::PurgeArgs),
-    /// Print the key, fingerprint and id that a call would have
     Key(commands::key::KeyArgs),
     Check(commands::check::CheckArgs),
-    /// Examine the ledger and the surroundings
     Doctor(commands::doctor::DoctorArgs),
-    /// Look at a ledger, bring its tables up to date, or move it to another place
     Store(commands::store::StoreArgs),
     Score(commands::score::ScoreArgs),
-    /// List how third-party APIs take an idempotency key
     Providers(commands::providers::ProvidersArgs),
     Demo(commands::demo::DemoArgs),
-    /// Print shell completions
     Completions(commands::generate::CompletionsArgs),
-    /// Print or write the manual pages
     Man(commands::generate::ManArgs),
 }
 

@@ -163,7 +163,7 @@ fn trusted(path: PathBuf) -> Result<PathBuf, Failure> {
         return Ok(path);
     }
     Err(Failure::usage(format!(
-        "{} belongs to another user (uid {owner}) and is not trusted; nothing ran. If you mean it, name it: --config {}",
+        "{} belongs to another user (uid {owner}) and is not trusted; nothing ran. If you trust it, name it: --config {}",
         path.display(),
         path.display()
     )))

@@ -113,13 +113,20 @@ fn skip(why: &str) {
     assert!(std::env::var_os("ONCELY_NO_SKIPS").is_none(), "{why}");
 }
 
-/// A figure of a row of the benchmarks, as a number; none where the section has no such row yet.
-fn measured(section: &str, row: &str) -> Option<f64> {
+/// What was measured, what it was compared with, and how they relate, as a row of the benchmarks has it; none where the
+/// section has no such row yet.
+fn row(section: &str, row: &str) -> Option<[String; 3]> {
     let page = read("docs/benchmarks.md");
     let (_, section) = page.split_once(&format!("\n### {section}\n"))?;
     let section = section.split("\n### ").next()?;
     let line = section.lines().find(|line| line.strip_prefix("| ").is_some_and(|l| l.starts_with(row)))?;
-    let cell = line.split('|').nth(2)?.trim();
+    let cell = |at: usize| line.split('|').nth(at).map(|cell| cell.trim().to_owned());
+    Some([cell(2)?, cell(3)?, cell(4)?])
+}
+
+/// A figure of a row of the benchmarks, as a number.
+fn measured(section: &str, what: &str) -> Option<f64> {
+    let [cell, ..] = row(section, what)?;
     let number: String = cell.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
     let factor = if cell.contains("k/s") {
         1_000.0
@@ -184,15 +191,70 @@ fn computed() -> String {
     text
 }
 
-#[test]
-fn the_figures_of_the_capacity_page_are_computed_from_the_benchmarks() {
-    let page = read("docs/capacity.md");
-    let (before, rest) = page.split_once("<!-- computed:begin -->\n").unwrap();
-    let (_, after) = rest.split_once("<!-- computed:end -->").unwrap();
-    let right = format!("{before}<!-- computed:begin -->\n{}<!-- computed:end -->{after}", computed());
+/// What the page of benchmarks says first: the question, and the row that answers it.
+const HEADLINES: [(&str, &str, &str); 14] = [
+    (
+        "SQLite file: pairs a second, one caller",
+        "throughput",
+        "begin + complete, 1 callers, against the safe",
+    ),
+    (
+        "SQLite file: pairs a second, 64 callers",
+        "throughput",
+        "begin + complete, 64 callers, against the safe",
+    ),
+    (
+        "SQLite file: pairs a second, 256 callers",
+        "throughput",
+        "begin + complete, 256 callers, against the safe",
+    ),
+    ("SQLite file: one pair, one caller, p50", "throughput", "begin + complete, one caller alone, p50"),
+    ("PostgreSQL: pairs a second, 64 callers", "postgres", "begin + complete, 64 callers |"),
+    ("Redis: pairs a second, 64 callers", "redis", "begin + complete, 64 callers, against a bare script"),
+    ("a replay in the same process, p50", "replay", "replay, byte for byte the same"),
+    ("a waiting duplicate is answered, p99", "wake", "a waiting duplicate in the same process"),
+    ("`oncely run`: more than the command itself, fresh key", "cli", "`oncely run -- true`, fresh key"),
+    ("`oncely run`: more than the command itself, replay", "cli", "`oncely run -- true`, replay"),
+    (
+        "`oncely mcp`: a replayed write, p50",
+        "mcp",
+        "a replayed write, p50: times faster than the server itself",
+    ),
+    ("`oncely serve`: requests a second, passed through", "http", "passed through |"),
+    ("`oncely serve`: requests a second, replayed", "http", "replayed |"),
+    ("`oncely serve`: requests a second, fresh keys", "http", "fresh keys, durable |"),
+];
+
+fn headlines() -> String {
+    // The spread of the rounds is for those who read on.
+    let median = |cell: &str| cell.split(" (").next().unwrap_or_default().to_owned();
+    let mut text = "| what | measured | compared with | relation |\n|---|---|---|---|\n".to_owned();
+    for (what, section, of) in HEADLINES {
+        let [measured, compared, relation] =
+            row(section, of).unwrap_or_else(|| panic!("no row {section}: {of}"));
+        writeln!(text, "| {what} | {} | {} | {} |", median(&measured), median(&compared), median(&relation))
+            .unwrap();
+    }
+    text
+}
+
+/// The page has what is computed between the two markers; `ONCELY_BLESS` puts it there.
+fn assert_computed(page: &str, marker: &str, computed: &str) {
+    let (begin, end) = (format!("<!-- {marker}:begin -->\n"), format!("<!-- {marker}:end -->"));
+    let text = read(page);
+    let (before, rest) = text.split_once(&begin).unwrap();
+    let (_, after) = rest.split_once(&end).unwrap();
+    let right = format!("{before}{begin}{computed}{end}{after}");
     if std::env::var_os("ONCELY_BLESS").is_some() {
-        std::fs::write(root().join("docs/capacity.md"), &right).unwrap();
+        std::fs::write(root().join(page), &right).unwrap();
         return;
     }
-    assert!(page == right, "run ONCELY_BLESS=1 cargo test -p oncely-cli --test deploy");
+    assert!(text == right, "{page}: run ONCELY_BLESS=1 cargo test -p oncely-cli --test deploy");
+}
+
+/// One test, since blessing rewrites a page that both read.
+#[test]
+fn the_summary_of_the_benchmarks_and_the_capacity_page_are_computed_from_the_results() {
+    assert_computed("docs/benchmarks.md", "headline", &headlines());
+    assert_computed("docs/capacity.md", "computed", &computed());
 }

@@ -88,6 +88,16 @@ fn the_page_about_serve_can_be_pasted() {
 }
 
 #[test]
+fn the_page_about_the_admin_api_can_be_pasted() {
+    run_page("docs/admin.md");
+}
+
+#[test]
+fn the_page_about_redis_can_be_pasted() {
+    run_page("docs/redis.md");
+}
+
+#[test]
 fn every_problem_of_the_http_door_is_explained_where_its_link_leads() {
     let page = std::fs::read_to_string(root().join("docs/http.md")).unwrap();
     for code in oncely::tower::Code::ALL {
@@ -187,6 +197,14 @@ fn the_command_reference_is_what_help_prints() {
     );
 }
 
+/// The anchors of a page's headings, as the places where it is read make them.
+fn anchors(page: &str) -> Vec<String> {
+    let headings = page.lines().filter(|line| line.starts_with('#'));
+    let titles = headings.map(|line| line.trim_start_matches('#').trim().to_lowercase());
+    let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    titles.map(|title| title.chars().filter(kept).collect::<String>().replace(' ', "-")).collect()
+}
+
 #[test]
 fn every_link_between_pages_leads_somewhere() {
     let mut pages: Vec<PathBuf> = std::fs::read_dir(root()).unwrap().map(|e| e.unwrap().path()).collect();
@@ -196,11 +214,16 @@ fn every_link_between_pages_leads_somewhere() {
         for target in
             text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
         {
-            let file = target.split('#').next().unwrap();
-            if file.is_empty() || file.contains("://") {
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            if file.contains("://") {
                 continue;
             }
-            assert!(page.parent().unwrap().join(file).exists(), "{}: {target}", page.display());
+            let leads_to = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            assert!(leads_to.exists(), "{}: {target}", page.display());
+            if !anchor.is_empty() {
+                let found = anchors(&std::fs::read_to_string(&leads_to).unwrap());
+                assert!(found.iter().any(|at| at == anchor), "{}: {target}", page.display());
+            }
         }
     }
 }

@@ -38,10 +38,10 @@ pub fn state_now(store: &dyn Store, stored: &Stored) -> StateName {
 }
 
 /// How to say that an equal call is meant as a new intent.
-pub fn how_to_mean_it_again(record: &Record) -> &'static str {
+pub fn how_to_run_it_anew(record: &Record) -> &'static str {
     match record.body.name.key.origin() {
-        KeyOrigin::Explicit => "to mean it again, use another key",
-        KeyOrigin::Derived => "to mean it again, pass a key: --key NAME",
+        KeyOrigin::Explicit => "to run it anew, use another key",
+        KeyOrigin::Derived => "to run it anew, pass a key: --key NAME",
     }
 }
 
@@ -53,7 +53,7 @@ pub fn replay_line(replay: &Replay) -> String {
         "{kept}: attempt {} ran {}; nothing ran now; {}",
         record.body.attempts,
         ago(replay.age_ms()),
-        how_to_mean_it_again(record)
+        how_to_run_it_anew(record)
     )
 }
 

@@ -168,7 +168,7 @@ fn unpack_state(from: &mut Unpacker<'_>, kept: Option<Payload>) -> Result<State,
             let message = from.text()?.to_owned();
             State::InDoubt { owner, doubt: Doubt { cause, message, evidence: kept } }
         }
-        _ => return Err(Damaged("the state has an unknown number")),
+        _ => return Err(Damaged("its state is unknown; a newer oncely may have written it")),
     })
 }
 

@@ -45,6 +45,11 @@
 //!
 //! The library never prints and never reads the environment.
 
+/// The program in the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 mod answer;
 mod attempt;
 mod call;

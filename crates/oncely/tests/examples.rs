@@ -41,6 +41,12 @@ fn an_axum_service_is_safe_to_retry() {
 }
 
 #[test]
+#[cfg(feature = "tower")]
+fn a_tonic_service_is_safe_to_retry() {
+    check("tonic_orders", "tea: order 1\ntea: order 1, replayed\ncoffee: key_reused\norders made: 1\n");
+}
+
+#[test]
 fn every_example_is_run_by_a_test() {
     let examples = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples")).unwrap();
     // The one that is killed on the way has its tests beside those of what it shows.

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Between, Campaign, Report, locked, mode_of};
+use super::{Between, Campaign, Report, mode_of};
 use crate::Checked;
-use crate::judge::{Heard, Judged};
+use crate::tellings::locked;
 
 /// At most this many acknowledged results are replayed once more at the end.
 const COMPARED_MAX: usize = 60;
@@ -13,21 +13,16 @@ impl Campaign<'_> {
     /// To be called when nothing runs any more.
     pub(super) fn judge(&self) -> Checked<Report> {
         let counts = self.outside.counts()?;
-        let told = locked(&self.told).clone();
-        let mut report = Report { keys: told.len() as u64, ..Report::default() };
+        let mut report = Report { keys: self.tellings.keys(), ..Report::default() };
         match self.plan.between {
             Between::Oncely | Between::Listening => {
-                let states = self.runner.states()?;
-                let mut judged = Judged::default();
-                for (key, told) in &told {
-                    let heard = Heard { succeeded: told.succeeded.is_some(), unknown: told.unknown };
-                    judged.key(key, mode_of(key), heard, &counts, &states);
-                }
-                report.broken.append(&mut judged.broken);
+                let judged = self.tellings.judge(mode_of, &counts, &self.runner.states()?);
+                report.broken = judged.broken;
                 report.double_effects = judged.double_effects;
                 report.in_doubt = judged.in_doubt;
                 report.in_doubt_with_effect = judged.in_doubt_with_effect;
-                report.compared = self.compare()?;
+                let retry = |key: &str| self.retry(key).map(drop);
+                report.compared = self.tellings.ask_again(COMPARED_MAX, self.outside, retry)?;
             }
             // There is no ledger that could say anything.
             Between::Nothing => {
@@ -38,24 +33,7 @@ impl Campaign<'_> {
         report.kills = self.landings.by_phase();
         report.victims = locked(&self.victims).clone();
         report.effects = counts.values().sum();
-        report.broken.append(&mut locked(&self.broken));
+        report.broken.append(&mut self.tellings.complaints());
         Ok(report)
-    }
-
-    /// Asks once more for results that were acknowledged: they must come back as they were, and call nothing.
-    fn compare(&self) -> Checked<u64> {
-        let told = locked(&self.told).clone();
-        let acknowledged: Vec<_> = told.iter().filter(|(_, told)| told.succeeded.is_some()).collect();
-        let step = acknowledged.len().div_ceil(COMPARED_MAX).max(1);
-        let mut compared = 0;
-        for (key, _) in acknowledged.into_iter().step_by(step) {
-            let before = self.outside.count(key)?;
-            self.retry(key)?;
-            if self.outside.count(key)? != before {
-                self.complain(format!("{key}: the replay of an acknowledged success called the tool again"));
-            }
-            compared += 1;
-        }
-        Ok(compared)
     }
 }

@@ -15,10 +15,10 @@ use crate::output::{self, Tone};
 
 /// Check the policy file: what each tool declares, and what oncely serve would refuse
 ///
-/// Tools that write and leave something out are named, and the exit code is 4.
+/// Names the tools that write and leave out idempotent, max_retries or when_unknown; the exit code is then 4.
 ///
 /// The tables of the server, its routes, providers, tokens and keys are read as oncely serve reads them; nothing is started.
-/// A secret that is not here, in a file or in the environment, is warned of only.
+/// Secrets that are missing on this machine are only warned about.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {}
 

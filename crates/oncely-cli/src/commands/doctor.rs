@@ -1,5 +1,7 @@
 //! `oncely doctor`: examines the ledger and its surroundings, changing nothing.
 
+mod records;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -7,8 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 use oncely_core::limits::PAGE_MAX;
 use oncely_core::{
-    Change, Counter, Filter, IntentId, Link, Replaced, StateName, Store, StoreError, StoreHealth, Unreadable,
-    Version,
+    Change, Counter, Filter, IntentId, Link, Replaced, StateName, Store, StoreError, StoreHealth, Version,
 };
 use oncely_store::SqliteOptions;
 use serde::Serialize;
@@ -25,11 +26,6 @@ const FREE_BYTES_WARN: u64 = 256 << 20;
 /// How far the ledger's clock may differ from the wall clock before somebody should look.
 const CLOCK_WARN_MS: u64 = 60_000;
 
-/// Most records that cannot be read are named.
-const UNREADABLE_SHOWN: usize = 10;
-/// Records that are read to find them.
-const READ_MAX: usize = 100_000;
-
 /// File systems that people have, by the number that the kernel gives them.
 const FILE_SYSTEMS: [(u32, &str); 8] = [
     (0xef53, "ext4"),
@@ -44,7 +40,7 @@ const FILE_SYSTEMS: [(u32, &str); 8] = [
 /// What is here is gone after a restart of the machine.
 const TMPFS: u32 = 0x0102_1994;
 
-/// Examine the ledger and the surroundings
+/// Check the policy file, the ledger, and the disk or server that it is on
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {}
 
@@ -209,7 +205,7 @@ async fn examine_store(store: &dyn Store, report: &mut Report) {
         report.add("connection", health, message);
     }
     report.hear("clock", read_clock(store).await);
-    report.hear("records", find_unreadable(store).await);
+    report.hear("records", records::find_unreadable(store).await);
     report.hear("in_doubt", count_in_doubt(store).await);
     report.hear("superseded", count_superseded(store).await);
 }
@@ -255,35 +251,6 @@ async fn read_clock(store: &dyn Store) -> Finding {
     let apart_ms = ahead_ms.unsigned_abs();
     let health = if apart_ms > CLOCK_WARN_MS { Health::Warn } else { Health::Ok };
     Ok((health, format!("the ledger's clock is {} {side} the wall clock", output::age(apart_ms))))
-}
-
-/// Reads records, the oldest first: they are what a purge comes to. Whoever calls with the key of one that cannot be read
-/// is refused, so that somebody should know of it before.
-async fn find_unreadable(store: &dyn Store) -> Finding {
-    let (mut readable, mut unreadable, mut named) = (0, 0, Vec::new());
-    let mut from = Some(0);
-    while let Some(at) = from.filter(|_| readable + unreadable < READ_MAX) {
-        let page = store.scan(Filter::default(), at, PAGE_MAX).await?;
-        readable += page.items.len();
-        unreadable += page.unreadable.len();
-        let room = UNREADABLE_SHOWN.saturating_sub(named.len());
-        named.extend(page.unreadable.into_iter().take(room));
-        from = page.next;
-    }
-    if unreadable == 0 {
-        let which = if from.is_some() { "the oldest " } else { "" };
-        return Ok((Health::Ok, format!("{which}{readable} records can all be read")));
-    }
-    let mut message = format!(
-        "{unreadable} records cannot be read, {readable} can. Nothing runs under their keys and no purge drops them. If a \
-         newer version wrote them, use that version; else restore them from a backup. If it is certain that the effect did \
-         NOT happen, `oncely forget --unreadable` and the whole id frees the key: it runs again. If it happened, or \
-         nobody knows, leave the record: calls with its key stay refused, which is right:"
-    );
-    for Unreadable { intent, state, why, .. } in named {
-        message.push_str(&format!("\n  {intent}  {}  {why}", state.as_str()));
-    }
-    Ok((Health::Warn, message))
 }
 
 async fn count_in_doubt(store: &dyn Store) -> Finding {

@@ -24,7 +24,7 @@ const LIMIT: usize = 50;
 /// Most names of records kept while printing.
 const NAMES_MAX: usize = 10_000;
 
-/// Print the audit log of the whole ledger, oldest first
+/// Print the audit log, oldest first
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {
     /// Go on printing what is added, until Ctrl-C

@@ -18,7 +18,7 @@ const ELSEWHERE_MAX: usize = 200;
 
 /// List what is remembered, oldest first
 ///
-/// Of one namespace, unless --all-namespaces: the gateway has one for each of its tenants.
+/// Lists one namespace, unless --all-namespaces is given: the gateway has one for each of its tenants.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
     /// Only this state: running, succeeded, rejected or in_doubt

@@ -36,9 +36,9 @@ const NOT_FOUND: u8 = 127;
 /// What a shell answers for a command that cannot be executed.
 const NOT_EXECUTABLE: u8 = 126;
 
-/// Make any MCP server safe to retry: put it behind this.
+/// Make any MCP server safe to retry, as a proxy in front of it.
 ///
-/// Messages pass as they are. Tools that write are guarded: a repeated call gets the first result, and one whose outcome
+/// Messages pass unchanged. Tools that write are guarded: a repeated call gets the first result, and one whose outcome
 /// is unknown never runs again by itself. The exit code is the server's.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -46,7 +46,7 @@ pub struct McpArgs {
     /// What else there is to do
     #[command(subcommand)]
     also: Option<Also>,
-    /// Start the server, list its tools, and say what oncely makes of each; then end
+    /// Start the server, list which of its tools read and which write, and why; then exit
     #[arg(long, conflicts_with = "listen")]
     explain: bool,
     /// What the server is called, as part of every intent's name [default: from its command line and directory]
@@ -55,7 +55,7 @@ pub struct McpArgs {
     /// What keys are unique within: a session, task or run
     #[arg(long, value_name = "NAME", env = "ONCELY_SCOPE")]
     scope: Option<String>,
-    /// How long running writes are waited for at the end, and then the server's own end
+    /// How long to wait for running writes at the end, and then for the server to exit
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     drain: Duration,
     /// Longest message, in MiB
@@ -64,25 +64,25 @@ pub struct McpArgs {
     /// The address of a server that speaks streamable HTTP, in place of a command
     #[arg(long, value_name = "URL", conflicts_with = "command")]
     url: Option<String>,
-    /// A header that is said with every request to that address, such as "Authorization: Bearer ${TOKEN}"; ${NAME} stands
-    /// for that environment variable; may be repeated
+    /// A header to send with every request to that address, such as "Authorization: Bearer ${TOKEN}"; ${NAME} is replaced
+    /// by that environment variable; may be repeated
     #[arg(long, value_name = "HEADER", requires = "url")]
     header: Vec<String>,
     /// Serve clients that connect over streamable HTTP, at this address such as 127.0.0.1:7400, in place of standard input
     /// and output
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Let clients of other machines connect
+    /// Let clients on other machines connect
     #[arg(long, requires = "listen")]
     allow_remote: bool,
     /// Let web pages of this origin (its scheme and host) connect; may be repeated
     #[arg(long, value_name = "ORIGIN", requires = "listen")]
     allow_origin: Vec<String>,
-    /// Let clients connect that know us by this name; may be repeated
+    /// Let clients connect under this host name; may be repeated
     #[arg(long, value_name = "NAME", requires = "listen")]
     allow_host: Vec<String>,
-    /// What tells callers apart: authorization (what they identify themselves with; a refreshed token is another caller),
-    /// header:NAME, or none
+    /// What tells callers apart: authorization (their credential; a refreshed token is another caller), header:NAME, or
+    /// none
     #[arg(long, value_name = "TENANT", default_value = "authorization", value_parser = Tenant::parse)]
     tenant: Tenant,
     /// The server's command line, after --
@@ -93,7 +93,6 @@ pub struct McpArgs {
 /// What else there is to do about MCP servers.
 #[derive(Debug, Subcommand)]
 enum Also {
-    /// Put the servers of a client's configuration behind oncely, or take them out again
     Install(install::InstallArgs),
 }
 

@@ -20,9 +20,9 @@ pub(crate) struct ProvidersArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// List all of them
+    /// List all providers
     Ls,
-    /// Everything that is known of one
+    /// Show everything that is known about one
     Show {
         /// The name that a route gives
         name: String,

@@ -22,8 +22,8 @@ use crate::output::Spinner;
 
 /// Measure from outside how safe a tool is to retry: 0 to 3, with evidence.
 ///
-/// Says what it saw, never what the tool claims. Without --allow-effects only help, manifest, tools/list and OPTIONS are asked
-/// for (a tool that does not know --help may act on it: see --no-help), and what they cannot prove counts for nothing.
+/// Reports what it saw, never what the tool claims. Without --allow-effects only help, manifest, tools/list and OPTIONS are
+/// asked for (a tool that does not know --help may act on it: see --no-help), and what they cannot prove counts for nothing.
 #[derive(Debug, Args)]
 pub(crate) struct ScoreArgs {
     /// What to measure.
@@ -33,24 +33,21 @@ pub(crate) struct ScoreArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Measure a command: dry run, repeat, reused key, race, kill and retry
     Cli(cli::CliArgs),
-    /// Measure an HTTP endpoint: repeat, reused key, race, missing and malformed keys
     Http(http::HttpArgs),
-    /// Measure an MCP server: what its tools say about themselves, and whether it is true
     Mcp(mcp::McpArgs),
 }
 
 /// What holds for every measurement.
 #[derive(Debug, Args)]
 struct Common {
-    /// Call what may change state. Only in a place where effects may happen
+    /// Call what may change state. Only use it where effects may happen
     #[arg(long)]
     allow_effects: bool,
     /// A shell command that prints how many effects there are, such as 'tool list-orders | wc -l'
     #[arg(long, value_name = "CMD")]
     count: Option<String>,
-    /// How long to wait before each count, for effects that are seen only some time after a call has ended
+    /// How long to wait before each count, for effects that show only some time after a call has ended
     #[arg(long, value_name = "DURATION", value_parser = wait, default_value = "0s")]
     settle: Duration,
     /// Exit with 4 if the score is below this

@@ -43,16 +43,16 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// SIGINT stop it: no more connections are accepted, and running requests are waited for.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// Where requests come in [default: the configuration's, else 127.0.0.1:7300]
+    /// The address to listen on [default: the configuration's, else 127.0.0.1:7300]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Where requests without a route of their own go: http://…, https://… or h2c://…
+    /// Where to send requests that no route matches: http://…, https://… or h2c://…
     #[arg(long, value_name = "URL", value_parser = address)]
     upstream: Option<Address>,
     /// With --upstream: refuse guarded requests that carry no key
     #[arg(long, requires = "upstream")]
     require_key: bool,
-    /// With --upstream: there is one tenant only, so every caller can see the stored answers of every other
+    /// With --upstream: there is only one tenant, so every caller can get the stored answers of every other
     #[arg(long, requires = "upstream")]
     one_tenant: bool,
     #[command(flatten)]

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use crate::args::Global;
 use crate::exit::Failure;
 
-/// Look at a ledger, bring its tables up to date, or move it to another place
+/// Check a ledger, create or upgrade its tables, or move it to another place
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
     #[command(subcommand)]
@@ -20,11 +20,8 @@ pub(crate) struct StoreArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Say what the checks at start say of the ledger, and whether it takes calls
     Check(check::CheckArgs),
-    /// Make the ledger's tables, or bring them to the version that this program knows
     Migrate(migrate::MigrateArgs),
-    /// Move a ledger to another place: every record, event and counter, compared one by one
     Copy(copy::CopyArgs),
 }
 

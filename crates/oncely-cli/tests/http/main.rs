@@ -8,6 +8,7 @@ mod client;
 mod connecting;
 mod faults;
 mod gateway;
+mod grpc;
 mod hygiene;
 mod kills;
 mod operating;
@@ -15,6 +16,8 @@ mod parallel;
 mod passing;
 mod providers;
 mod scenarios;
+#[path = "../../../oncely/tests/grpc/shop.rs"]
+mod shop;
 mod silence;
 mod starting;
 mod telling;

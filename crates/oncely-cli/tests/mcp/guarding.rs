@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::world::{Client, Home, ONCELY, code, modern_meta, script, text};
 
 #[test]
-fn an_equal_call_gets_the_first_result_and_is_told_how_to_mean_it_again() {
+fn an_equal_call_gets_the_first_result_and_is_told_how_to_run_it_anew() {
     let home = Home::new();
     let mut client = home.ready();
     let first = client.call("pay", json!({ "amount": 5 }));

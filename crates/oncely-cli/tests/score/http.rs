@@ -80,6 +80,10 @@ fn without_a_count_answers_are_compared_and_alike_ones_prove_nothing() {
     let report = measured(Dialect::Default, Fault::None, "default", false);
     report.expect(2, &[("repeat", "holds"), ("missing_key", "partly"), ("at_once", "partly")]);
     assert!(report.0["notes"][0].as_str().unwrap().contains("nothing was counted"));
+    // An endpoint that answered as it should is told to be counted, not to do what it does already.
+    for raise in report.0["raise"].as_array().unwrap() {
+        assert!(raise["advice"].as_str().unwrap().contains("--count"), "{raise}");
+    }
     // A server that acts every time and answers from its memory is not found out by its answers: so no 3 without a count.
     measured(Dialect::Default, Fault::ActsAnyway, "default", false).expect(2, &[("repeat", "holds")]);
     measured(Dialect::Default, Fault::ActsAnyway, "default", true).expect(0, &[("repeat", "fails")]);

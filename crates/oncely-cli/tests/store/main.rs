@@ -12,6 +12,7 @@
 mod checking;
 mod copying;
 mod healing;
+mod hostile;
 mod killing;
 mod migrating;
 mod serving;

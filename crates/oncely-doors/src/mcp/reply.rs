@@ -144,8 +144,8 @@ fn unknown_words(now: &str, attempt: u32, why: &str, id: &str) -> String {
 
 fn again(record: &Record) -> &'static str {
     match record.body.name.key.origin() {
-        KeyOrigin::Explicit => "To mean it as a new call, use another idempotency_key.",
-        KeyOrigin::Derived => "To mean it as a new call, pass an idempotency_key of its own.",
+        KeyOrigin::Explicit => "For a new call, use another idempotency_key.",
+        KeyOrigin::Derived => "For a new call, pass an idempotency_key of its own.",
     }
 }
 

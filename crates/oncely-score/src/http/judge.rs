@@ -98,7 +98,9 @@ fn told_answer(answer: &Answer) -> String {
         return format!("no answer ({})", clip(&answer.content_type));
     }
     let replayed = if answer.replayed { ", marked as a replay" } else { "" };
-    format!("{} {}{replayed}", answer.status, answer.content_type.split(';').next().unwrap_or_default())
+    let media = answer.content_type.split(';').next().unwrap_or_default().trim();
+    let space = if media.is_empty() { "" } else { " " };
+    format!("{}{space}{media}{replayed}", answer.status)
 }
 
 /// Whether answers to different intents differ, so that equal ones tell something.
@@ -151,6 +153,14 @@ fn refused(step: &Step, wanted: u16) -> Status {
     }
 }
 
+/// Whether a refusal is as it should be, and only a count is missing to prove it.
+fn only_uncounted(step: &Step, wanted: u16) -> bool {
+    step.answer.status == wanted && step.moved.is_none()
+}
+
+/// What to do where answers are as they should be and nothing was counted.
+const COUNT: &str = "measure it with --count: the answers are right, but nobody has counted the effects";
+
 fn mismatch(dialect: Dialect, seen: &Seen) -> Finding {
     let Some(other) = &seen.other else {
         return Finding::new("mismatch", Status::NotMeasured, "no other payload is known")
@@ -163,19 +173,19 @@ fn mismatch(dialect: Dialect, seen: &Seen) -> Finding {
         return Finding::new("mismatch", Status::NotMeasured, told)
             .advise("measure it: give after ### a payload that is good in itself");
     }
-    Finding::new("mismatch", refused(other, wanted), format!("{}; wanted {wanted}", told(other))).advise(
-        format!("keep a fingerprint of the payload beside the key, and refuse another one with {wanted}"),
-    )
+    let advice =
+        format!("keep a fingerprint of the payload beside the key, and refuse another one with {wanted}");
+    Finding::new("mismatch", refused(other, wanted), format!("{}; wanted {wanted}", told(other)))
+        .advise(if only_uncounted(other, wanted) { COUNT.to_owned() } else { advice })
 }
 
 fn at_once(seen: &Seen) -> Finding {
     let unit = seen.first.moved;
     let telling = answers_tell_intents_apart(seen);
     let ok = |answer: &Answer| answer.status == seen.first.answer.status;
-    let one = |race: &Race| -> Status {
+    let answered = |race: &Race| -> Status {
         let [a, b] = &race.answers;
-        let counted = race.moved.is_none() || race.moved == unit;
-        let pair = match (ok(a), ok(b)) {
+        match (ok(a), ok(b)) {
             // Where all answers are alike, two equal ones do not show that there was one effect.
             (true, true) if a.body == b.body && race.moved.is_none() && !telling => Status::NotMeasured,
             (true, true) if a.body == b.body => Status::Holds,
@@ -186,8 +196,11 @@ fn at_once(seen: &Seen) -> Finding {
                 if refused == 409 { Status::Holds } else { Status::Partly }
             }
             (false, false) => Status::Fails,
-        };
-        match (counted, pair) {
+        }
+    };
+    let one = |race: &Race| -> Status {
+        let counted = race.moved.is_none() || race.moved == unit;
+        match (counted, answered(race)) {
             (false, _) => Status::Fails,
             (true, Status::Holds) if race.moved.is_none() => Status::Partly,
             (true, pair) => pair,
@@ -204,9 +217,14 @@ fn at_once(seen: &Seen) -> Finding {
         let alike = if ok(a) && ok(b) && a.body != b.body { ", different bodies" } else { "" };
         format!("two at once: {} and {}{alike}{moved}", told_answer(a), told_answer(b))
     };
-    Finding::with_all("at_once", status, seen.races.iter().map(told).collect()).advise(
-        "claim the key with one atomic write before acting; let the second wait, or answer it with 409",
-    )
+    let right = unit.is_none()
+        && !seen.races.is_empty()
+        && seen.races.iter().all(|race| answered(race) == Status::Holds);
+    Finding::with_all("at_once", status, seen.races.iter().map(told).collect()).advise(if right {
+        COUNT
+    } else {
+        "claim the key with one atomic write before acting; let the second wait, or answer it with 409"
+    })
 }
 
 fn key_is_optional() -> Finding {
@@ -223,8 +241,11 @@ fn missing_key(dialect: Dialect, seen: &Seen) -> Finding {
     }
     match &seen.missing {
         None => Finding::new("missing_key", Status::NotMeasured, "it was not sent"),
-        Some(step) => Finding::new("missing_key", refused(step, 400), format!("{}; wanted 400", told(step)))
-            .advise("refuse a request without a key with 400"),
+        Some(step) => {
+            Finding::new("missing_key", refused(step, 400), format!("{}; wanted 400", told(step))).advise(
+                if only_uncounted(step, 400) { COUNT } else { "refuse a request without a key with 400" },
+            )
+        }
     }
 }
 
@@ -235,8 +256,13 @@ fn malformed_key(seen: &Seen) -> Finding {
         .find(|wanted| statuses.contains(wanted))
         .unwrap_or(Status::NotMeasured);
     let evidence = seen.malformed.iter().map(|(what, step)| format!("{what}: {}", told(step))).collect();
-    Finding::with_all("malformed_key", status, evidence)
-        .advise("check the key before anything else, and refuse with 400")
+    let right =
+        !seen.malformed.is_empty() && seen.malformed.iter().all(|(_, step)| only_uncounted(step, 400));
+    Finding::with_all("malformed_key", status, evidence).advise(if right {
+        COUNT
+    } else {
+        "check the key before anything else, and refuse with 400"
+    })
 }
 
 fn replay_told(dialect: Dialect, seen: &Seen) -> Finding {

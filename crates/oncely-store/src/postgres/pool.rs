@@ -210,14 +210,17 @@ async fn reconnect(shared: &Shared) -> Option<Session> {
                 shared.reconnects.fetch_add(1, Ordering::Relaxed);
                 return Some(session);
             }
+            // Others have a connection: they do the work. A server that has no room for one more is not asked for it again
+            // at once.
+            Err(_) if shared.connected.load(Ordering::Relaxed) > 0 => {
+                shared.queue.hire_nobody_for(RETRY_LAST);
+                shared.queue.retire(Unless::Never);
+                return None;
+            }
             Err(error) => {
-                // Others have a connection: they do the work. It will not get better by trying: so say those who wait.
-                if shared.connected.load(Ordering::Relaxed) > 0 {
-                    shared.queue.retire(Unless::Never);
-                    return None;
-                }
                 let passing =
                     [StoreErrorKind::Unavailable, StoreErrorKind::ReadOnly, StoreErrorKind::Overloaded];
+                // It will not get better by trying: so those who wait are told.
                 if !passing.contains(&error.kind) {
                     shared.queue.fail(Duration::ZERO, &error);
                 }

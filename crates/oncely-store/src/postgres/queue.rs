@@ -48,6 +48,8 @@ struct State {
     bytes: usize,
     idle: Vec<Arc<Notify>>,
     workers: usize,
+    /// Until when nobody is hired besides those that work.
+    enough_until: Option<Instant>,
     closed: bool,
 }
 
@@ -70,6 +72,12 @@ impl State {
         let waiting: usize = alike.iter().map(|lane| self.lanes[*lane as usize].len()).sum();
         let active: usize = alike.iter().map(|lane| self.active[*lane as usize]).sum();
         !self.lanes[lane as usize].is_empty() && waiting >= WORTHWHILE * active
+    }
+
+    /// Whether one more worker may be hired, of so many at most. Who is alone is always needed.
+    fn may_hire(&self, pool: usize) -> bool {
+        let is_enough = self.workers > 0 && self.enough_until.is_some_and(|until| Instant::now() < until);
+        self.workers < pool && !is_enough
     }
 
     /// The kind whose first request has waited longest, of those that may start.
@@ -141,7 +149,7 @@ impl Queue {
                 drop(state);
                 worker.notify_one();
             }
-            None if state.workers < self.pool => {
+            None if state.may_hire(self.pool) => {
                 drop(state);
                 self.grow.notify_one();
             }
@@ -174,9 +182,14 @@ impl Queue {
     /// One more worker, if there may be.
     pub(crate) fn hire(&self) -> bool {
         let mut state = self.lock();
-        let hired = state.workers < self.pool && state.next_lane().is_some();
+        let hired = state.may_hire(self.pool) && state.next_lane().is_some();
         state.workers += usize::from(hired);
         hired
+    }
+
+    /// A worker could not connect where others are connected: there is no room for more of them just now.
+    pub(crate) fn hire_nobody_for(&self, pause: Duration) {
+        self.lock().enough_until = Some(Instant::now() + pause);
     }
 
     /// A worker goes, unless it is needed.

@@ -22,6 +22,9 @@ use super::value::{
 use crate::unreadable;
 use crate::wire::Damaged;
 
+/// What is wrong with a record where its key is of another type.
+const NOT_A_RECORD: &str = "its key holds something else";
+
 /// A request that was handed in, and the shard that it went to.
 pub(crate) struct Asked {
     shard: u16,
@@ -109,6 +112,7 @@ impl Shared {
                 let record = Arc::new(self.found(&intent, value)?.record);
                 Ok(Created::Exists(Stored { record, now }))
             }
+            [Value::Int(0)] => Err(unreadable::refusal(&intent, NOT_A_RECORD, &self.describe)),
             _ => Err(odd(&reply, &self.describe)),
         }
     }
@@ -166,6 +170,7 @@ impl Shared {
                 let now = self.time(shard, seconds, micros)?;
                 Ok(Replaced::Stale(self.stored(&intent, value, now)?))
             }
+            [Value::Int(0)] => Err(unreadable::refusal(&intent, NOT_A_RECORD, &self.describe)),
             _ => Err(odd(&reply, &self.describe)),
         }
     }
@@ -182,7 +187,11 @@ impl Shared {
 
     pub(crate) async fn loaded(&self, asked: Asked, intent: IntentId) -> Result<Option<Stored>, StoreError> {
         let (shard, confirms) = (asked.shard, asked.writes.may());
-        let replies = asked.replies().await?;
+        let replies = asked.replies().await.map_err(|error| match error.kind {
+            // The server itself says so only of a key of another type.
+            StoreErrorKind::Corrupt => unreadable::refusal(&intent, NOT_A_RECORD, &self.describe),
+            _ => error,
+        })?;
         match replies.as_slice() {
             [value, time] if !confirms => {
                 let now = self.time_of(shard, time)?;
@@ -242,19 +251,23 @@ impl Shared {
     /// `None` if it is gone by now.
     pub(crate) async fn unreadable(&self, intent: IntentId) -> Result<Option<Unreadable>, StoreError> {
         let (keys, shard) = (&self.keys, self.keys.shard(&intent));
-        let value = command(&[b"GET", &keys.record(&intent)]);
-        let due = command(&[b"ZSCORE", &keys.due(shard), &intent.0]);
-        let replies = self.ask(shard, &[value, due]).replies().await?;
-        if replies.first() == Some(&Value::Nil) {
+        let value = self.ask(shard, &[command(&[b"GET", &keys.record(&intent)])]);
+        let due = self.ask(shard, &[command(&[b"ZSCORE", &keys.due(shard), &intent.0])]);
+        let value = match value.replies().await {
+            Err(error) if error.kind == StoreErrorKind::Corrupt => None,
+            replies => Some(replies?.pop().unwrap_or(Value::Nil)),
+        };
+        if value == Some(Value::Nil) {
             return Ok(None);
         }
-        let bytes = replies.first().and_then(Value::bytes);
+        let bytes = value.as_ref().and_then(Value::bytes);
         let why = match bytes.map(|bytes| unpack(&intent, bytes)) {
             Some(Err(Damaged(why))) => why,
             Some(Ok(_)) => "it could not be read a moment ago",
-            None => "its key does not hold a record",
+            None => NOT_A_RECORD,
         };
-        let (version, due) = (bytes.and_then(version_of), replies.get(1).and_then(Value::number));
+        let due = due.replies().await?.first().and_then(Value::number);
+        let version = bytes.and_then(version_of);
         Ok(Some(Unreadable { intent, version, state: filed_state(due), why: why.to_owned() }))
     }
 

@@ -108,7 +108,7 @@ impl Shared {
         let mut scores = Vec::new();
         for (shard, asked) in listed {
             for member in asked.replies().await?.iter().flat_map(Value::items) {
-                let intent = self.intent(member)?;
+                let Some(intent) = intent(member) else { continue };
                 let score = command(&[b"ZSCORE", &self.keys.order(shard), &intent.0]);
                 scores.push((shard, intent, self.ask(shard, &[score])));
             }
@@ -141,12 +141,11 @@ impl Shared {
         }
         Ok(running)
     }
+}
 
-    /// A member of a set as an intent.
-    pub(crate) fn intent(&self, member: &Value) -> Result<IntentId, StoreError> {
-        let bytes = member.bytes().and_then(|bytes| bytes.try_into().ok());
-        bytes.map(IntentId).ok_or_else(|| odd(member, &self.describe))
-    }
+/// A member of a set as an intent. What is no id is no record of ours, and nobody is kept from theirs by it.
+pub(crate) fn intent(member: &Value) -> Option<IntentId> {
+    member.bytes().and_then(|bytes| bytes.try_into().ok()).map(IntentId)
 }
 
 /// Whether a record is to be listed. Of one that cannot be read only its id and where it is filed are known.
@@ -232,12 +231,13 @@ impl Source for Order {
 
     fn read(&self, shared: &Shared, replies: &[Value], most: usize) -> Result<Piece<IntentId>, StoreError> {
         let reply = replies.first().unwrap_or(&Value::Nil);
-        let mut entries = Vec::new();
+        let (mut entries, mut last) = (Vec::new(), None);
         for pair in reply.items().chunks_exact(2) {
             let score = pair[1].number().ok_or_else(|| odd(reply, &shared.describe))?;
-            entries.push((Version(score), shared.intent(&pair[0])?));
+            entries.extend(intent(&pair[0]).map(|intent| (Version(score), intent)));
+            last = Some(score);
         }
-        let next = entries.last().filter(|_| entries.len() >= most).map(|(last, _)| Version(last.0 + 1));
+        let next = last.filter(|_| reply.items().len() >= 2 * most).map(|last| Version(last + 1));
         Ok(Piece { entries, next, as_of: None })
     }
 }

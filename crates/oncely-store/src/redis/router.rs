@@ -295,7 +295,12 @@ impl Router {
             Redirect::Moved(address) => {
                 let Ok(server) = self.read_server(address) else { return request.answer(Err(refusal)) };
                 let slot = self.slot(request.shard);
-                self.lock().ranges.push((slot, slot, server));
+                let mut map = self.lock();
+                // Many are told so at once.
+                if map.at(slot) != Some(&server) {
+                    map.ranges.push((slot, slot, server));
+                }
+                drop(map);
                 self.look_again();
                 None
             }
@@ -341,14 +346,26 @@ impl Router {
         }
         let router = Arc::clone(self);
         self.runtime.spawn(async move {
-            let mut servers: Vec<RedisServer> = router.lock().nodes.keys().cloned().collect();
-            servers.extend(router.dialer.options.servers.iter().cloned());
+            let servers = router.who_knows();
             if let Ok(ranges) = look_anywhere(&router.dialer, &servers).await {
                 router.lock().ranges = ranges;
             }
             tokio::time::sleep(LOOK_PAUSE).await;
             router.looking.store(false, Ordering::Release);
         });
+    }
+
+    /// Whom to ask for the map, one after the other: first those that serve slots as far as is known, last those that did
+    /// once. Some of them may be gone for good, and each takes its time not to answer.
+    fn who_knows(&self) -> Vec<RedisServer> {
+        let map = self.lock();
+        let mut servers = primaries(&map.ranges);
+        for server in self.dialer.options.servers.iter().chain(map.nodes.keys()) {
+            if !servers.contains(server) {
+                servers.push(server.clone());
+            }
+        }
+        servers
     }
 
     fn lock(&self) -> MutexGuard<'_, Map> {

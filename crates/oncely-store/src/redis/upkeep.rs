@@ -10,6 +10,7 @@ use oncely_core::{
 use super::Shared;
 use super::calls::Asked;
 use super::errors::odd;
+use super::listing::intent;
 use super::resp::{Value, command};
 use super::scripts::Script;
 use super::value::{DUE_FIRST, DUE_IN_DOUBT, DUE_REJECTED};
@@ -39,9 +40,7 @@ impl Shared {
             let now = self.time(shard, seconds, micros)?;
             report.events_removed += u64::try_from(*cut).unwrap_or(0);
             report.more |= u64::try_from(*cut).is_ok_and(|cut| cut >= CUT_MAX);
-            for member in listed.items() {
-                due.push((self.intent(member)?, now));
-            }
+            due.extend(listed.items().iter().filter_map(intent).map(|intent| (intent, now)));
         }
         report.more |= due.len() > limit;
         due.truncate(limit);
@@ -152,9 +151,12 @@ impl Shared {
             let most = turn.increments.len().min(COUNTERS_MAX);
             let rest = turn.increments.split_off(most);
             self.tallies.put_back(rest);
-            if !turn.is_sent {
+            let was_sent = turn.is_sent;
+            if !was_sent {
                 turn.number += 1;
             }
+            // Whoever waits for this may go away in the middle: then it counts as sent.
+            turn.is_sent = true;
             let number = turn.number.to_string();
             let parts: Vec<(String, String)> = turn.increments.iter().map(field).collect();
             let mut arguments: Vec<&[u8]> = vec![number.as_bytes(), COUNTED_MS];
@@ -169,7 +171,7 @@ impl Shared {
                 }
                 Err(error) => {
                     // The same number with the same increments again, if they may have been added.
-                    turn.is_sent |= error.wrote == Wrote::Maybe;
+                    turn.is_sent = was_sent || error.wrote == Wrote::Maybe;
                     return Err(error);
                 }
             }

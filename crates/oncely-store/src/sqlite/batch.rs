@@ -16,6 +16,7 @@ use oncely_core::{
 use rusqlite::{Connection, OptionalExtension};
 
 use super::courier::Reply;
+use super::crowd::{Wanted, withdrawn};
 use super::errors::Trouble;
 use super::gate;
 use super::rows::{self, DUE_FIRST, Slot, Tools, select_records};
@@ -31,6 +32,8 @@ pub(crate) enum Request {
         intent: IntentId,
         draft: Box<Draft>,
         events: Vec<Event>,
+        /// For one that its asker may withdraw.
+        wanted: Option<Wanted>,
     },
     Replace {
         intent: IntentId,
@@ -148,7 +151,10 @@ impl<'a> Batch<'a> {
     pub(crate) fn apply(&mut self, request: Request, ledger: &str) -> Result<Answer, Trouble> {
         request.passes(&self.gate, ledger)?;
         match request {
-            Request::Create { intent, draft, events } => {
+            Request::Create { wanted: Some(wanted), .. } if !wanted.is_decided_here() => {
+                Err(withdrawn().into())
+            }
+            Request::Create { intent, draft, events, .. } => {
                 self.create(intent, *draft, events).map(Answer::Created)
             }
             Request::Replace { intent, expected, change, events } => {
@@ -209,11 +215,11 @@ impl<'a> Batch<'a> {
         events: Vec<Event>,
     ) -> Result<Replaced, Trouble> {
         let Some(slot) = rows::find(self.connection, &intent)? else { return Ok(Replaced::Stale(None)) };
-        if slot.version != expected {
+        if slot.version != Some(expected) {
             let there = rows::read(self.connection, &intent)?;
             return Ok(Replaced::Stale(there.map(|record| self.stored(Arc::new(record)))));
         }
-        let trail = if events.is_empty() { slot.trail.clone() } else { extend_trail(&slot.trail, self.seq)? };
+        let trail = if events.is_empty() { slot.trail.clone() } else { self.longer(&slot.trail) };
         if slot.succeeded {
             self.unsettled.push(intent);
         }
@@ -225,7 +231,6 @@ impl<'a> Batch<'a> {
                 Ok(Replaced::Done(Some(self.stored(record))))
             }
             Change::Remove => {
-                // First what can find damage: then nothing of the request has been written yet.
                 self.keep_trail(&intent, &trail)?;
                 rows::delete(self.connection, slot.id)?;
                 self.changed.push(Changed { intent, now: None });
@@ -238,7 +243,7 @@ impl<'a> Batch<'a> {
     fn note(&mut self, events: Vec<Event>) -> Result<(), Trouble> {
         for event in events {
             if let Some(slot) = rows::find(self.connection, &event.intent)? {
-                rows::update_trail(self.connection, slot.id, &extend_trail(&slot.trail, self.seq)?)?;
+                rows::update_trail(self.connection, slot.id, &self.longer(&slot.trail))?;
             }
             self.events.push(event);
         }
@@ -256,6 +261,12 @@ impl<'a> Batch<'a> {
         rows::update(self.connection, slot.id, record, tool, trail)
     }
 
+    /// A trail that goes on here. One that cannot be read begins anew: it only says where in the log to look, and must not
+    /// keep an end from being recorded.
+    fn longer(&self, trail: &[u8]) -> Vec<u8> {
+        extend_trail(trail, self.seq).unwrap_or_else(|_| pack_trail(&[self.seq]))
+    }
+
     fn stored(&self, record: Arc<Record>) -> Stored {
         Stored { record, now: self.now }
     }
@@ -263,10 +274,10 @@ impl<'a> Batch<'a> {
     /// Keeps the trail of a record that a person had forgotten: what was done must stay readable.
     fn keep_trail(&mut self, intent: &IntentId, trail: &[u8]) -> Result<(), Trouble> {
         let mut batches = match read_forgotten(self.connection, intent)? {
-            Some(older) => unpack_trail(&older)?,
+            Some(older) => unpack_trail(&older).unwrap_or_default(),
             None => Vec::new(),
         };
-        batches.extend(unpack_trail(trail)?);
+        batches.extend(unpack_trail(trail).unwrap_or_default());
         self.connection
             .prepare_cached("INSERT OR REPLACE INTO forgotten (head, at, trail) VALUES (?1, ?2, ?3)")?
             .execute((rows::head(intent), self.now.0 as i64, pack_trail(&batches)))?;
@@ -333,12 +344,10 @@ impl<'a> Batch<'a> {
         Ok(due)
     }
 
+    /// The log is in order of time: as soon as one is young, all that follow are. The memory of what was forgotten goes
+    /// first: as long as some of it is old, so is the log.
     fn purge_log(&mut self, limit: usize, report: &mut PurgeReport) -> Result<(), Trouble> {
         let before = self.now.0.saturating_sub(AUDIT_FOR_MS) as i64;
-        let mut statement = self.connection.prepare_cached(
-            "SELECT seq, events FROM audit WHERE at < ?1 AND seq < (SELECT max(seq) FROM audit) ORDER BY seq LIMIT ?2",
-        )?;
-        // The log is in order of time: as soon as one is young, all that follow are.
         let oldest: Option<i64> = self
             .connection
             .prepare_cached("SELECT at FROM audit ORDER BY seq LIMIT 1")?
@@ -347,17 +356,31 @@ impl<'a> Batch<'a> {
         if oldest.is_none_or(|at| at >= before) {
             return Ok(());
         }
+        let forgotten = self
+            .connection
+            .prepare_cached(
+                "DELETE FROM forgotten WHERE head IN (SELECT head FROM forgotten WHERE at < ?1 LIMIT ?2)",
+            )?
+            .execute((before, limit as i64))?;
+        if forgotten >= limit {
+            report.more = true;
+            return Ok(());
+        }
+        let mut statement = self.connection.prepare_cached(
+            "SELECT seq, events FROM audit WHERE at < ?1 AND seq < (SELECT max(seq) FROM audit) ORDER BY seq LIMIT ?2",
+        )?;
         let mut last = 0;
         let mut count = 0;
         let mut rows = statement.query((before, limit as i64))?;
         while let Some(row) = rows.next()? {
             last = row.get::<_, i64>(0)?;
-            report.events_removed += count_events(&row.get::<_, Vec<u8>>(1)?)?;
+            // They go, whether or not they can be read.
+            let events = row.get_ref(1)?.as_blob().unwrap_or_default();
+            report.events_removed += count_events(events).unwrap_or(0);
             count += 1;
         }
         report.more |= count >= limit;
         self.connection.prepare_cached("DELETE FROM audit WHERE seq <= ?1")?.execute([last])?;
-        self.connection.prepare_cached("DELETE FROM forgotten WHERE at < ?1")?.execute([before])?;
         Ok(())
     }
 }
@@ -365,5 +388,8 @@ impl<'a> Batch<'a> {
 /// The trail of a forgotten record.
 pub(crate) fn read_forgotten(connection: &Connection, intent: &IntentId) -> Result<Option<Vec<u8>>, Trouble> {
     let mut statement = connection.prepare_cached("SELECT trail FROM forgotten WHERE head = ?1")?;
-    Ok(statement.query_row([rows::head(intent)], |row| row.get(0)).optional()?)
+    let mut rows = statement.query([rows::head(intent)])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    // One of another type cannot be read either.
+    Ok(Some(row.get_ref(0)?.as_blob().unwrap_or_default().to_vec()))
 }

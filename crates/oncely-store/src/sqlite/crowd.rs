@@ -1,8 +1,8 @@
 //! Who waits for the writer: how many, and whether it gets on.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use oncely_core::{AttemptToken, Created, IntentId, StoreError, StoreErrorKind, StoreFuture, Wrote};
@@ -58,19 +58,40 @@ impl Crowd {
     }
 }
 
+/// Whether a claim that waits is wanted. Its asker may learn what it wants to know in another way, and the record that told
+/// it so may be gone when the writer comes to the claim: then it would be nobody's. So either the asker withdraws it or the
+/// writer writes it, whoever is first, and an asker that was too late waits for the writer's answer.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted(Arc<AtomicBool>);
+
+impl Wanted {
+    /// Whether what becomes of the claim is decided here, and not by the other one before. To be asked once by each.
+    pub(crate) fn is_decided_here(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+}
+
+/// The writer's answer to a claim that was withdrawn. Nobody hears it.
+pub(crate) fn withdrawn() -> StoreError {
+    StoreError::before(StoreErrorKind::Unavailable, "the claim was withdrawn; nothing was written")
+}
+
 impl Shared {
     /// A claim whose record was not looked for. Where the writer is held up, it is looked for after all.
     pub(super) async fn claim_unseen(
         &self,
         intent: IntentId,
         token: AttemptToken,
+        wanted: Wanted,
         mut asked: StoreFuture<'_, Created>,
     ) -> Result<Created, StoreError> {
         let answered = match tokio::time::timeout(Duration::from_millis(LATELY_MS), &mut asked).await {
             Ok(answered) => answered,
             Err(_) => match self.load(&intent) {
                 // The claim itself may be there by now, and not told yet.
-                Ok(Some(there)) if there.record.body.token != token => return Ok(Created::Exists(there)),
+                Ok(Some(there)) if there.record.body.token != token && wanted.is_decided_here() => {
+                    return Ok(Created::Exists(there));
+                }
                 _ => asked.await,
             },
         };
@@ -100,9 +121,80 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
+    use std::time::Duration;
 
-    use super::{Crowd, LATELY_MS, MANY};
+    use oncely_core::{
+        AttemptToken, Body, Change, Created, Digest, Draft, Effect, Fingerprint, IntentName, Key, Namespace,
+        Owner, Replaced, Retention, Scope, Settled, Stamp, State, Store, ToolName,
+    };
+
+    use super::{Crowd, LATELY_MS, MANY, Wanted};
     use crate::clock::boottime_ms;
+    use crate::sqlite::turnstile::Turnstile;
+    use crate::sqlite::{SqliteOptions, SqliteStore};
+
+    const RUNNING: fn() -> State = || State::Running { owner: Owner::default(), lease_ms: 30_000 };
+
+    /// A record of which nothing is kept once it has ended.
+    fn draft(attempt: u8, state: State) -> Draft {
+        let digest = Digest([1; 32]);
+        let body = Body {
+            name: IntentName {
+                namespace: Namespace::default(),
+                scope: Scope::none(),
+                tool: ToolName::parse("charge").unwrap(),
+                key: Key::explicit("k").unwrap(),
+            },
+            fingerprint: Fingerprint { canonical: digest, raw: digest },
+            generation: 1,
+            attempts: 1,
+            tries: 1,
+            rejections: 0,
+            token: AttemptToken([attempt; 16]),
+            retention: Retention { replay_for_ms: 0, remember_for_ms: 0 },
+            state,
+        };
+        Draft { created: Stamp::OnWrite, sent: Stamp::OnWrite, changed: Stamp::OnWrite, body }
+    }
+
+    #[test]
+    fn of_an_asker_and_the_writer_one_decides() {
+        let wanted = Wanted::default();
+        assert!(wanted.is_decided_here());
+        assert!(!wanted.clone().is_decided_here());
+    }
+
+    #[tokio::test]
+    async fn a_claim_whose_asker_was_answered_meanwhile_is_not_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(SqliteOptions::new(directory.path().join("ledger.db"))).unwrap();
+        let id = draft(1, RUNNING()).body.name.intent_id();
+        let claim = |attempt| store.create(id, draft(attempt, RUNNING()), Vec::new());
+        let Created::New(begun) = claim(1).await.unwrap() else { panic!("there was one") };
+        let ended = State::Succeeded { effect: Effect::Created, result: None, settled: Settled::Attempt };
+        let change = Change::Put(Box::new(draft(1, ended)));
+        let done = store.replace(id, begun.record.version, change, Vec::new());
+        assert!(matches!(done.await.unwrap(), Replaced::Done(Some(_))));
+        // Another writer has its turn, and what waits for it is a purge of the record and then a claim in its place.
+        let (turn, lock) = store.shared.files.open_side_files().unwrap();
+        let stile = Turnstile::new(turn, lock, store.shared.board.clone());
+        let turn = stile.into_turn(Duration::from_secs(30)).unwrap();
+        let purged = store.purge(10);
+        let others: Vec<_> = (0..=MANY).map(|_| store.note(Vec::new())).collect();
+        store.shared.crowd.told_ms.store(boottime_ms() + 3_600_000, Ordering::Relaxed);
+        assert!(store.shared.crowd.is_dense());
+        let answered = claim(2).await.unwrap();
+        assert!(matches!(answered, Created::Exists(_)), "{answered:?}");
+        drop(turn);
+        assert_eq!(purged.await.unwrap().records_removed, 1);
+        for other in others {
+            other.await.unwrap();
+        }
+        store.flush().await.unwrap();
+        assert!(store.load(id).await.unwrap().is_none(), "a claim that nobody holds was written");
+        let claimed = claim(3).await.unwrap();
+        assert!(matches!(claimed, Created::New(_)), "{claimed:?}");
+    }
 
     #[test]
     fn a_crowd_is_dense_only_behind_a_writer_that_gets_on() {

@@ -53,7 +53,7 @@ use batch::{Answer, Op, Request};
 use cache::Remembered;
 use checkpoint::Checkpointer;
 use courier::{Answered, Reply};
-use crowd::Crowd;
+use crowd::{Crowd, Wanted};
 use elsewhere::Elsewhere;
 use errors::Trouble;
 use files::Files;
@@ -243,18 +243,19 @@ impl Store for SqliteStore {
         if let Err(error) = check_events(&events, EVENTS_MAX) {
             return ready(Err(error));
         }
-        let token = draft.body.token;
-        let request = Request::Create { intent, draft: Box::new(draft), events };
+        let (token, wanted) = (draft.body.token, (!looks && !is_first).then(Wanted::default));
+        let request = Request::Create { intent, draft: Box::new(draft), events, wanted: wanted.clone() };
         let asked = self.ask(request, |answer| match answer {
             Answer::Created(created) => Some(created),
             _ => None,
         });
-        if looks {
-            asked
-        } else if is_first {
-            Box::pin(self.shared.read_if_refused(intent, asked))
-        } else {
-            Box::pin(self.shared.read_if_refused(intent, self.shared.claim_unseen(intent, token, asked)))
+        match wanted {
+            _ if looks => asked,
+            None => Box::pin(self.shared.read_if_refused(intent, asked)),
+            Some(wanted) => {
+                let unseen = self.shared.claim_unseen(intent, token, wanted, asked);
+                Box::pin(self.shared.read_if_refused(intent, unseen))
+            }
         }
     }
 

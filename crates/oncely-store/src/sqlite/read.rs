@@ -117,41 +117,43 @@ fn scan_sql(filter: &Filter, from: u64) -> (String, Vec<Value>) {
     let mut values = vec![Value::Integer(i64::try_from(from).unwrap_or(i64::MAX))];
     let mut and = |condition: &str, value: Value| {
         values.push(value);
-        sql.push_str(&format!(" AND {condition} ?{}", values.len()));
+        let condition = condition.replace('?', &format!("?{}", values.len()));
+        sql.push_str(&format!(" AND {condition}"));
     };
     match filter.state {
-        Some(StateName::Running) => and("r.due =", Value::Integer(DUE_RUNNING)),
-        Some(StateName::InDoubt) => and("r.due =", Value::Integer(DUE_IN_DOUBT)),
+        Some(StateName::Running) => and("r.due = ?", Value::Integer(DUE_RUNNING)),
+        Some(StateName::InDoubt) => and("r.due = ?", Value::Integer(DUE_IN_DOUBT)),
         // Spelled out, so that the index of rejected records is seen to fit.
-        Some(StateName::Rejected) => and("r.state = 3 AND r.state =", Value::Integer(3)),
-        Some(state) => and("r.state =", Value::Integer(state_number(state))),
+        Some(StateName::Rejected) => and("r.state = 3 AND r.state = ?", Value::Integer(3)),
+        Some(state) => and("r.state = ?", Value::Integer(state_number(state))),
         None => {}
     }
     if let Some(namespace) = &filter.namespace {
-        and("t.namespace =", Value::Text(namespace.as_str().to_owned()));
+        // One whose tool is missing may be anybody's.
+        and("(t.id IS NULL OR t.namespace = ?)", Value::Text(namespace.as_str().to_owned()));
     }
     if let Some(tool) = filter.tool.as_ref().filter(|tool| !tool.contains('*')) {
-        and("t.name =", Value::Text(tool.clone()));
+        and("(t.id IS NULL OR t.name = ?)", Value::Text(tool.clone()));
     }
     match filter.scope.as_deref() {
-        Some("") => and("r.scope IS", Value::Null),
-        Some(scope) => and("r.scope =", Value::Text(scope.to_owned())),
+        Some("") => and("r.scope IS ?", Value::Null),
+        Some(scope) => and("r.scope = ?", Value::Text(scope.to_owned())),
         None => {}
     }
     if let Some(key) = &filter.key {
         let digest = Key::from_stored(key).ok().as_ref().and_then(derived_digest);
         let stored = digest.map_or_else(|| Value::Text(key.clone()), |digest| Value::Blob(digest.to_vec()));
-        and("r.key =", stored);
+        and("r.key = ?", stored);
     }
     if let Some((low, high)) = filter.id_prefix.as_deref().and_then(id_range) {
-        and("r.head >=", Value::Blob(rows::head(&low).to_vec()));
-        and("r.head <=", Value::Blob(rows::head(&high).to_vec()));
+        and("r.head >= ?", Value::Blob(rows::head(&low).to_vec()));
+        and("r.head <= ?", Value::Blob(rows::head(&high).to_vec()));
     }
     if let Some(since) = filter.changed_since {
-        and("r.changed_at >=", Value::Integer(since.0 as i64));
+        and("r.changed_at >= ?", Value::Integer(since.0 as i64));
     }
     if let Some(before) = filter.changed_before {
-        and("r.changed_at <", Value::Integer(i64::try_from(before.0).unwrap_or(i64::MAX)));
+        and("r.changed_at < ?", Value::Integer(i64::try_from(before.0).unwrap_or(i64::MAX)));
     }
     sql.push_str(" ORDER BY r.id");
     (sql, values)
@@ -195,15 +197,19 @@ pub(crate) fn log(
     Ok((found, next))
 }
 
-/// The batches that tell of a record; `None` if there is neither a record nor the memory of one.
+/// The batches that tell of a record; `None` if there is neither a record nor the memory of one, or if it cannot be read:
+/// then the whole log is.
 fn trail(connection: &Connection, intent: &IntentId) -> Result<Option<Vec<u64>>, Trouble> {
     let forgotten = read_forgotten(connection, intent)?;
     let slot = rows::find(connection, intent)?;
     if forgotten.is_none() && slot.is_none() {
         return Ok(None);
     }
-    let mut batches = unpack_trail(&forgotten.unwrap_or_default())?;
-    batches.extend(unpack_trail(&slot.map(|slot| slot.trail).unwrap_or_default())?);
+    let trails = [forgotten.unwrap_or_default(), slot.map(|slot| slot.trail).unwrap_or_default()];
+    let Ok(batches) = trails.iter().map(|trail| unpack_trail(trail)).collect::<Result<Vec<_>, _>>() else {
+        return Ok(None);
+    };
+    let mut batches = batches.concat();
     batches.sort_unstable();
     batches.dedup();
     Ok(Some(batches))

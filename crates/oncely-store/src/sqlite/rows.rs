@@ -27,7 +27,8 @@ macro_rules! select_records {
     ($rest:literal) => {
         concat!(
             "SELECT r.id, r.head, r.tail, r.version, r.changed_at, t.namespace, t.name, r.scope, r.key, r.body, ",
-            "r.result, r.state FROM record r CROSS JOIN tool t ON t.id = r.tool ",
+            // One whose tool is missing is there all the same.
+            "r.result, r.state FROM record r LEFT JOIN tool t ON t.id = r.tool ",
             $rest
         )
     };
@@ -37,8 +38,10 @@ pub(crate) use select_records;
 /// What a writer needs to know of a record that it is about to change.
 pub(crate) struct Slot {
     pub(crate) id: i64,
-    pub(crate) version: Version,
+    /// `None` where it cannot be read.
+    pub(crate) version: Option<Version>,
     pub(crate) succeeded: bool,
+    /// Empty where it cannot be read: it only says where in the log to look.
     pub(crate) trail: Vec<u8>,
 }
 
@@ -67,12 +70,16 @@ pub(crate) fn find(connection: &Connection, intent: &IntentId) -> Result<Option<
         connection.prepare_cached("SELECT id, tail, version, state, trail FROM record WHERE head = ?1")?;
     let mut rows = statement.query([head(intent)])?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    check_tail(row.get_ref(1)?, intent)?;
+    let tail = row.get_ref(1)?;
+    // One that is no half of an id at all is damage, and must not keep a person from having the record removed.
+    if tail.as_blob().is_ok_and(|tail| tail.len() == HEAD_BYTES) {
+        check_tail(tail, intent)?;
+    }
     Ok(Some(Slot {
         id: row.get(0)?,
-        version: Version(row.get::<_, i64>(2)? as u64),
-        succeeded: row.get::<_, i64>(3)? == state_number(StateName::Succeeded),
-        trail: blob(row.get_ref(4)?)?.to_vec(),
+        version: version(row.get_ref(2)?).ok(),
+        succeeded: row.get_ref(3)?.as_i64() == Ok(state_number(StateName::Succeeded)),
+        trail: blob(row.get_ref(4)?).unwrap_or_default().to_vec(),
     }))
 }
 
@@ -94,42 +101,51 @@ pub(crate) fn read_version(connection: &Connection, intent: &IntentId) -> Result
 
 /// Reads a row of `select_records`: its place and its record.
 pub(crate) fn read_row(row: &Row<'_>) -> Result<(i64, Record), Trouble> {
+    read_id(row).and_then(|intent| unpack(row, intent)).map_err(|trouble| match trouble {
+        Trouble::Damaged(Damaged(why)) => Trouble::Unreadable(likely_id(row), why),
+        other => other,
+    })
+}
+
+fn read_id(row: &Row<'_>) -> Result<IntentId, Trouble> {
     let mut intent = [0; 32];
     let (head, tail) = intent.split_at_mut(HEAD_BYTES);
     copy(head, row.get_ref(1)?)?;
     copy(tail, row.get_ref(2)?)?;
-    let intent = IntentId(intent);
-    unpack(row, intent).map_err(|trouble| match trouble {
-        Trouble::Damaged(Damaged(why)) => Trouble::Unreadable(intent, why),
-        other => other,
+    Ok(IntentId(intent))
+}
+
+/// Which record a row is that cannot be read: by its id, else by the name that the id was made from, else by what is there
+/// of the id.
+fn likely_id(row: &Row<'_>) -> IntentId {
+    let named = || read_name(row).map(|name| name.intent_id());
+    read_id(row).or_else(|_| named()).unwrap_or_else(|_| {
+        let mut intent = [0; 32];
+        for (half, column) in intent.chunks_exact_mut(HEAD_BYTES).zip([1, 2]) {
+            let there = row.get_ref(column).ok().and_then(|value| value.as_blob().ok()).unwrap_or_default();
+            let length = there.len().min(HEAD_BYTES);
+            half[..length].copy_from_slice(&there[..length]);
+        }
+        IntentId(intent)
     })
 }
 
 /// What is known of a row of `select_records` whose record cannot be read.
 pub(crate) fn unreadable(row: &Row<'_>, intent: IntentId, why: &str) -> Result<Unreadable, Trouble> {
-    let version = u64::try_from(row.get::<_, i64>(3)?).ok().map(Version);
-    let filed = row.get::<_, i64>(11)?;
-    let state = StateName::ALL.into_iter().find(|state| state_number(*state) == filed);
+    let version = version(row.get_ref(3)?).ok();
+    let filed = row.get_ref(11)?.as_i64();
+    let state = StateName::ALL.into_iter().find(|state| filed == Ok(state_number(*state)));
     // One that is unknown here is a newer version's: careful.
     let state = state.unwrap_or(StateName::Running);
     Ok(Unreadable { intent, version, state, why: why.to_owned() })
 }
 
 fn unpack(row: &Row<'_>, intent: IntentId) -> Result<(i64, Record), Trouble> {
-    let name = IntentName {
-        namespace: Namespace::parse(text(row.get_ref(5)?)?).map_err(|_| Damaged("a namespace is not one"))?,
-        tool: ToolName::parse(text(row.get_ref(6)?)?).map_err(|_| Damaged("a tool name is not one"))?,
-        scope: match row.get_ref(7)? {
-            ValueRef::Null => Scope::none(),
-            scope => Scope::parse(text(scope)?).map_err(|_| Damaged("a scope is not one"))?,
-        },
-        key: read_key(row.get_ref(8)?)?,
-    };
     let columns = Columns {
         intent,
-        version: Version(row.get::<_, i64>(3)? as u64),
-        changed_at: Millis(row.get::<_, i64>(4)? as u64),
-        name,
+        version: version(row.get_ref(3)?)?,
+        changed_at: Millis(number(row.get_ref(4)?)?),
+        name: read_name(row)?,
         body: blob(row.get_ref(9)?)?,
         kept: match row.get_ref(10)? {
             ValueRef::Null => None,
@@ -137,6 +153,18 @@ fn unpack(row: &Row<'_>, intent: IntentId) -> Result<(i64, Record), Trouble> {
         },
     };
     Ok((row.get(0)?, unpack_record(columns)?))
+}
+
+fn read_name(row: &Row<'_>) -> Result<IntentName, Trouble> {
+    Ok(IntentName {
+        namespace: Namespace::parse(text(row.get_ref(5)?)?).map_err(|_| Damaged("a namespace is not one"))?,
+        tool: ToolName::parse(text(row.get_ref(6)?)?).map_err(|_| Damaged("a tool name is not one"))?,
+        scope: match row.get_ref(7)? {
+            ValueRef::Null => Scope::none(),
+            scope => Scope::parse(text(scope)?).map_err(|_| Damaged("a scope is not one"))?,
+        },
+        key: read_key(row.get_ref(8)?)?,
+    })
 }
 
 /// Writes a new record; answers whether there was none.
@@ -274,7 +302,10 @@ fn read_key(value: ValueRef<'_>) -> Result<Key, Trouble> {
 
 /// Two ids that begin alike have not been seen; if they ever are, neither gets the other's record.
 fn check_tail(stored: ValueRef<'_>, intent: &IntentId) -> Result<(), Trouble> {
-    if blob(stored)? == tail(intent) { Ok(()) } else { Err(Damaged("a row holds another intent").into()) }
+    match stored.as_blob() {
+        Ok(stored) if stored == tail(intent) => Ok(()),
+        _ => Err(Trouble::Unreadable(*intent, "its row holds another intent, or half of its id is damaged")),
+    }
 }
 
 fn copy(to: &mut [u8], from: ValueRef<'_>) -> Result<(), Trouble> {
@@ -284,6 +315,15 @@ fn copy(to: &mut [u8], from: ValueRef<'_>) -> Result<(), Trouble> {
     }
     to.copy_from_slice(from);
     Ok(())
+}
+
+fn version(value: ValueRef<'_>) -> Result<Version, Trouble> {
+    number(value).map(Version)
+}
+
+fn number(value: ValueRef<'_>) -> Result<u64, Trouble> {
+    let number = value.as_i64().ok().and_then(|number| u64::try_from(number).ok());
+    number.ok_or_else(|| Damaged("a column holds the wrong type").into())
 }
 
 fn blob(value: ValueRef<'_>) -> Result<&[u8], Trouble> {

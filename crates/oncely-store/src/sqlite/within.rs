@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncely_core::{
-    AttemptToken, Change, Created, Draft, Event, EventKind, IntentId, Liveness, Millis, Owner, Replaced,
-    StoreError, StoreErrorKind, StoreFuture, Stored, Version, Within, Wrote,
+    AttemptToken, Change, Created, Draft, Event, EventKind, IntentId, Liveness, Millis, Owner, Record,
+    Replaced, State, StoreError, StoreErrorKind, StoreFuture, Stored, Version, Within, Wrote,
 };
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 
 use super::barrier::{break_tail, roll_back};
 use super::batch::{Answer, Batch, Request};
@@ -40,8 +40,9 @@ pub struct SqliteTransaction<'c> {
     turn: Turn<'static>,
     tools: Tools,
     written: BatchEnd,
-    /// Attempts that have begun in it and not ended.
-    open: Vec<AttemptToken>,
+    /// Attempts that have begun in it, by their records. Which of them are open the tables say: a savepoint may have taken
+    /// back a beginning, or an end.
+    begun: Vec<(IntentId, AttemptToken)>,
     /// A step failed half-way: only a rollback is right.
     is_broken: bool,
 }
@@ -80,7 +81,7 @@ impl SqliteStore {
             turn,
             tools: Tools::default(),
             written: BatchEnd { changed: Vec::new(), unsettled: Vec::new() },
-            open: Vec::new(),
+            begun: Vec::new(),
             is_broken: false,
         })
     }
@@ -130,14 +131,17 @@ impl SqliteTransaction<'_> {
         let path = self.shared.files.path();
         self.check_open()?;
         check_alone(self.connection, &self.shared)?;
-        if !self.open.is_empty() {
-            let message = "an attempt was begun in this transaction and not completed; it was rolled back: nothing happened";
-            return Err(StoreError::before(StoreErrorKind::Unavailable, message));
-        }
+        self.check_completed()?;
         self.turn.unsettle(&self.written.unsettled).map_err(|e| Trouble::from(e).at(path, Wrote::No))?;
         let committed = self.connection.execute_batch("COMMIT");
         if let Err(error) = committed {
+            let is_open = !self.connection.is_autocommit();
             roll_back(self.connection);
+            if is_open && error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) {
+                // A constraint of the caller's that is looked at only now: SQLite has not begun to commit.
+                let _ = self.turn.settle(&self.written.unsettled);
+                return Err(Trouble::from(error).at(path, Wrote::No));
+            }
             // What became of it is not known, and must not come back once others have been told that it is not there.
             break_tail(&self.shared);
             let _ = self.turn.settle(&self.written.unsettled);
@@ -165,6 +169,22 @@ impl SqliteTransaction<'_> {
         let message =
             "the transaction has ended or failed already; nothing more was written; begin another one";
         Err(StoreError::before(StoreErrorKind::Unavailable, message))
+    }
+
+    /// A record that is committed as running would be nobody's.
+    fn check_completed(&self) -> Result<(), StoreError> {
+        for (intent, token) in &self.begun {
+            let there = rows::read(self.connection, intent)
+                .map_err(|trouble| trouble.at(self.shared.files.path(), Wrote::No))?;
+            let is_open = |record: &Record| {
+                record.body.token == *token && matches!(record.body.state, State::Running { .. })
+            };
+            if there.as_ref().is_some_and(is_open) {
+                let message = "an attempt was begun in this transaction and not completed; it was rolled back: nothing happened";
+                return Err(StoreError::before(StoreErrorKind::Unavailable, message));
+            }
+        }
+        Ok(())
     }
 
     /// One step: a batch of its own, with a place in the log of its own.
@@ -196,12 +216,10 @@ impl SqliteTransaction<'_> {
             .ok_or_else(|| StoreError::before(StoreErrorKind::Unavailable, "the ledger gave another answer"))
     }
 
-    /// Remembers which attempts are open. A draft that is written with an event of a beginning opens one, any other ends it.
-    fn mind(&mut self, draft: &Draft, events: &[Event]) {
-        let token = draft.body.token;
-        self.open.retain(|open| *open != token);
+    /// Remembers an attempt that begins with these events.
+    fn mind(&mut self, intent: IntentId, token: AttemptToken, events: &[Event]) {
         if events.iter().any(|event| event.kind == EventKind::Began) {
-            self.open.push(token);
+            self.begun.push((intent, token));
         }
     }
 }
@@ -238,16 +256,12 @@ impl Within for SqliteTransaction<'_> {
         if let Err(error) = check_events(&events, EVENTS_MAX) {
             return ready(Err(error));
         }
-        let (kept, told) = (draft.clone(), events.clone());
-        let created =
-            self.apply(Request::Create { intent, draft: Box::new(draft), events }, |answer| match answer {
-                Answer::Created(created) => Some(created),
-                _ => None,
-            });
-        if let Ok(Created::New(_)) = &created {
-            self.mind(&kept, &told);
-        }
-        ready(created)
+        self.mind(intent, draft.body.token, &events);
+        let request = Request::Create { intent, draft: Box::new(draft), events, wanted: None };
+        ready(self.apply(request, |answer| match answer {
+            Answer::Created(created) => Some(created),
+            _ => None,
+        }))
     }
 
     fn replace(
@@ -260,16 +274,14 @@ impl Within for SqliteTransaction<'_> {
         if let Err(error) = check_events(&events, EVENTS_MAX) {
             return ready(Err(error));
         }
-        let (kept, told) = (change.clone(), events.clone());
+        if let Change::Put(draft) = &change {
+            self.mind(intent, draft.body.token, &events);
+        }
         let request = Request::Replace { intent, expected, change, events };
-        let replaced = self.apply(request, |answer| match answer {
+        ready(self.apply(request, |answer| match answer {
             Answer::Replaced(replaced) => Some(replaced),
             _ => None,
-        });
-        if let (Ok(Replaced::Done(_)), Change::Put(draft)) = (&replaced, &kept) {
-            self.mind(draft, &told);
-        }
-        ready(replaced)
+        }))
     }
 
     fn owner(&self) -> Owner {

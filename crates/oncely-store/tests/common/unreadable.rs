@@ -12,6 +12,9 @@ use super::{LONG, NOTHING_KEPT, begin, complete, draft, finish, id, running};
 /// The keys of the records that are to be damaged: the first that a purge comes to, and one that is running.
 pub(crate) const DAMAGED: [&str; 2] = ["due-0", "running"];
 
+/// Where the number of the state stands in the body of each, counted from the token of its attempt, sixteen nines.
+pub(crate) const STATE_AT: [usize; 2] = [18, 25];
+
 /// Makes records that are due, one that is not, and one that is running.
 pub(crate) async fn fill(store: &Arc<dyn Store>) {
     for number in 0..4 {
@@ -24,8 +27,8 @@ pub(crate) async fn fill(store: &Arc<dyn Store>) {
     store.flush().await.unwrap();
 }
 
-/// Looks at a ledger that was filled and damaged since.
-pub(crate) async fn judge(store: &Arc<dyn Store>) {
+/// Looks at a ledger that was filled and damaged since, so that the ended one is filed under this state.
+pub(crate) async fn judge(store: &Arc<dyn Store>, filed: StateName) {
     refuse_whoever_wants_it(store).await;
     let all = list(store, Filter::default(), 1).await;
     assert_eq!(all.1.len(), 2, "{all:?}");
@@ -38,7 +41,7 @@ pub(crate) async fn judge(store: &Arc<dyn Store>) {
         let (keys, unreadable) = list(store, Filter::default(), limit).await;
         assert_eq!(keys, ["kept"], "{limit}");
         let states: Vec<_> = unreadable.iter().map(|found| (found.intent, found.state)).collect();
-        let expected = [(id("due-0"), StateName::Succeeded), (id("running"), StateName::Running)];
+        let expected = [(id("due-0"), filed), (id("running"), StateName::Running)];
         assert_eq!(states, expected, "pages of {limit}");
     }
     let of_state = Filter { state: Some(StateName::Running), ..Filter::default() };
@@ -51,7 +54,7 @@ pub(crate) async fn judge(store: &Arc<dyn Store>) {
     remove(store, found[0].version.unwrap()).await;
 }
 
-async fn refuse_whoever_wants_it(store: &Arc<dyn Store>) {
+pub(crate) async fn refuse_whoever_wants_it(store: &Arc<dyn Store>) {
     for key in DAMAGED {
         let created = store.create(id(key), draft(key, running(), LONG), Vec::new()).await;
         for error in [created.unwrap_err(), store.load(id(key)).await.unwrap_err()] {
@@ -77,7 +80,7 @@ async fn remove(store: &Arc<dyn Store>, version: Version) {
     assert_eq!(kinds, [Began, Succeeded, Forgotten, Began]);
 }
 
-async fn purge(store: &Arc<dyn Store>) -> PurgeReport {
+pub(crate) async fn purge(store: &Arc<dyn Store>) -> PurgeReport {
     let mut total = PurgeReport::default();
     // Four records can be due: whoever never comes to an end goes round and round.
     for _ in 0..20 {
@@ -91,7 +94,11 @@ async fn purge(store: &Arc<dyn Store>) -> PurgeReport {
     panic!("the purge does not end: {total:?}");
 }
 
-async fn list(store: &Arc<dyn Store>, filter: Filter, limit: usize) -> (Vec<String>, Vec<Unreadable>) {
+pub(crate) async fn list(
+    store: &Arc<dyn Store>,
+    filter: Filter,
+    limit: usize,
+) -> (Vec<String>, Vec<Unreadable>) {
     let (mut keys, mut unreadable, mut from) = (Vec::new(), Vec::new(), Some(0));
     while let Some(at) = from {
         let page = store.scan(filter.clone(), at, limit).await.unwrap();

@@ -206,8 +206,11 @@ async fn more_than_may_wait_are_refused_and_nothing_of_them_is_written() {
         match call.unwrap() {
             (_, Ok(_)) => written += 1,
             (number, Err(error)) if error.kind == StoreErrorKind::Overloaded => refused.push(number),
-            // On a machine that was too busy to let the server go on in time.
-            (_, Err(error)) => ended += usize::from(error.wrote == Wrote::Maybe),
+            // On a machine that was too busy to let the server go on in time: sent, and not answered.
+            (_, Err(error)) => {
+                assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unavailable, Wrote::Maybe), "{error}");
+                ended += 1;
+            }
         }
     }
     for number in refused {

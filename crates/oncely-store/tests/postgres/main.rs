@@ -6,6 +6,7 @@ mod common;
 
 mod batching;
 mod conformance;
+mod crowded;
 mod held;
 mod lost;
 mod migrating;

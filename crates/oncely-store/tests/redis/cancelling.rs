@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use oncely_core::{Created, Store};
+use oncely_core::{Counter, Created, Namespace, Store, ToolName};
 use oncely_testkit::servers::Redis;
 
 use crate::common::{LONG, draft, finish, id, succeeded};
@@ -78,6 +78,25 @@ async fn a_call_that_is_given_up_never_hands_its_answer_to_another() {
     for stored in page.items {
         assert_eq!(id(stored.record.body.name.key.as_str()), stored.record.intent);
     }
+}
+
+/// Whoever waits for the counters may go away at any moment: what was sent by then is not added a second time.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_counted_is_counted_once_whoever_gives_up_waiting_for_it() {
+    let server = Redis::start().unwrap();
+    let store = open(&format!("{}?prefix={}", server.url(), fresh())).await;
+    let (namespace, tool) = (Namespace::default(), ToolName::parse("pay").unwrap());
+    let mut counted = 0;
+    for round in 0..300 {
+        store.tally(&namespace, &tool, &[(Counter::Calls, 1)]);
+        counted += 1;
+        give_up_after(store.flush(), round % 12).await;
+        if round % 3 == 0 {
+            give_up_after(store.tallies(), round % 7).await;
+        }
+    }
+    let told = store.tallies().await.unwrap();
+    assert_eq!(told.iter().map(|tally| tally.count).sum::<u64>(), counted);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,10 @@
 //! One record that cannot be read stops neither a purge nor a listing.
 
+use oncely_core::{Change, Filter, StateName, StoreErrorKind, Version, Wrote};
 use oncely_testkit::servers::Redis;
 
 use crate::common::id;
-use crate::common::unreadable::{DAMAGED, fill, judge};
+use crate::common::unreadable::{DAMAGED, STATE_AT, fill, judge, list, purge, refuse_whoever_wants_it};
 use crate::foreign::raw;
 use crate::{fresh, open};
 
@@ -23,7 +24,7 @@ return 1";
         let record = [format!("{{{prefix}:0}}:r:").as_bytes(), &id(key).0].concat();
         raw(server, &[b"EVAL", damage.as_bytes(), b"1", &record]);
     }
-    judge(&store).await;
+    judge(&store, StateName::Succeeded).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,4 +47,68 @@ async fn a_rejected_one_stays_counted_as_rejected_and_one_without_a_version_is_t
     assert_eq!(page.unreadable.len(), 1);
     assert_eq!(page.unreadable[0].version, None);
     assert_eq!(page.unreadable[0].state, oncely_core::StateName::Rejected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_only_a_newer_version_knows_stops_no_other() {
+    let server = Redis::shared().unwrap();
+    let prefix = fresh();
+    let store = open(&format!("{}?prefix={prefix}", server.url())).await;
+    fill(&store).await;
+    let damage = r"
+local token = string.find(redis.call('GET', KEYS[1]), string.rep('\9', 16), 1, true) - 1
+local known = string.byte(redis.call('GETRANGE', KEYS[1], token + ARGV[1], token + ARGV[1]))
+if known ~= 1 and known ~= 2 then return redis.error_reply('it is no state') end
+redis.call('SETRANGE', KEYS[1], token + ARGV[1], '\5')
+return 1";
+    for (key, at) in DAMAGED.into_iter().zip(STATE_AT) {
+        let record = [format!("{{{prefix}:0}}:r:").as_bytes(), &id(key).0].concat();
+        raw(server, &[b"EVAL", damage.as_bytes(), b"1", &record, at.to_string().as_bytes()]);
+    }
+    judge(&store, StateName::Succeeded).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_another_type_stops_no_other_and_is_left_alone() {
+    let server = Redis::shared().unwrap();
+    let prefix = fresh();
+    let store = open(&format!("{}?prefix={prefix}", server.url())).await;
+    fill(&store).await;
+    let put = "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'f', 'v')";
+    let is_there = "return redis.call('HGET', KEYS[1], 'f') == 'v' or redis.error_reply('it is gone')";
+    let records = DAMAGED.map(|key| [format!("{{{prefix}:0}}:r:").as_bytes(), &id(key).0].concat());
+    for record in &records {
+        raw(server, &[b"EVAL", put.as_bytes(), b"1", record]);
+    }
+    refuse_whoever_wants_it(&store).await;
+    let changed = store.replace(id(DAMAGED[1]), Version(1), Change::Remove, Vec::new()).await.unwrap_err();
+    assert_eq!((changed.kind, changed.wrote), (StoreErrorKind::Corrupt, Wrote::No), "{changed}");
+    let purged = purge(&store).await;
+    assert_eq!((purged.records_removed, purged.unreadable), (3, 1), "{purged:?}");
+    for limit in [1, 100] {
+        let (keys, unreadable) = list(&store, Filter::default(), limit).await;
+        let ids: Vec<_> = unreadable.iter().map(|found| (found.intent, found.version)).collect();
+        assert_eq!((keys, ids), (vec!["kept".to_owned()], DAMAGED.map(|key| (id(key), None)).to_vec()));
+    }
+    for record in &records {
+        raw(server, &[b"EVAL", is_there.as_bytes(), b"1", record]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_id_among_the_entries_is_passed_over() {
+    let server = Redis::shared().unwrap();
+    let prefix = fresh();
+    let store = open(&format!("{}?prefix={prefix}", server.url())).await;
+    fill(&store).await;
+    // In front of all others, and more of them than are read at once.
+    for entries in ["order", "due"] {
+        let key = format!("{{{prefix}:0}}:{entries}");
+        for number in 0..200 {
+            server.cli(&["ZADD", &key, &(number + 2).to_string(), &format!("x{number}")]).unwrap();
+        }
+    }
+    let (keys, unreadable) = list(&store, Filter::default(), 100).await;
+    assert_eq!((keys.len(), unreadable), (6, Vec::new()));
+    assert_eq!(store.purge(500).await.unwrap().records_removed, 4);
 }

@@ -3,10 +3,11 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Trouble, until};
+use super::{Trouble, locked, until};
 
 /// Starts what it is told, says its number, waits for the end of its input, ends what it started. The start time in
 /// `/proc` tells the server from a later process with the same number.
@@ -88,6 +89,61 @@ impl Drop for Kept {
         // The end of its input is its sign.
         drop(self.keeper.stdin.take());
         let _ = self.keeper.wait();
+    }
+}
+
+/// The process of a server that can be stopped and started again: none while it is down.
+#[derive(Debug, Default)]
+pub(super) struct Slot(Mutex<Option<Kept>>);
+
+impl Slot {
+    /// Keeps a process that was just started, once the server answers.
+    pub(super) fn fill(&self, what: &str, kept: Kept, answers: impl Fn() -> bool) -> Result<(), Trouble> {
+        until(&format!("{what} answers"), || {
+            if !kept.is_alive() {
+                return Err(Trouble::new(format!("{what} did not start: {}", kept.last_words())));
+            }
+            Ok(answers())
+        })?;
+        *locked(&self.0) = Some(kept);
+        Ok(())
+    }
+
+    /// Ends it in order, by this signal.
+    pub(super) fn stop(&self, signal: Signal) -> Result<(), Trouble> {
+        let mut slot = locked(&self.0);
+        if let Some(kept) = slot.as_ref() {
+            kept.signal(signal);
+            kept.await_end()?;
+        }
+        *slot = None;
+        Ok(())
+    }
+
+    /// Kills all of its processes at once.
+    pub(super) fn kill(&self) -> Result<(), Trouble> {
+        let mut slot = locked(&self.0);
+        if let Some(kept) = slot.as_ref() {
+            kept.kill_all()?;
+        }
+        *slot = None;
+        Ok(())
+    }
+
+    /// Sends a signal to all of its processes, if it runs.
+    pub(super) fn signal_all(&self, signal: Signal) {
+        if let Some(kept) = locked(&self.0).as_ref() {
+            kept.signal_all(signal);
+        }
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        locked(&self.0).as_ref().is_some_and(Kept::is_alive)
+    }
+
+    /// The last of what the server said.
+    pub(super) fn last_words(&self) -> String {
+        locked(&self.0).as_ref().map(Kept::last_words).unwrap_or_default()
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock};
 
 use rustix::process::Signal;
 
-use super::keeper::Kept;
+use super::keeper::{Kept, Slot};
 use super::place::{Folder, ServerUser, free_port, output, postgres_program, program, write_private};
 use super::{Trouble, locked, until};
 
@@ -70,7 +70,7 @@ impl PostgresBuilder {
         let folder = Folder::new("postgres", user)?;
         let data = self.data_folder.clone().unwrap_or_else(|| folder.path().join("data"));
         Ok(Postgres {
-            server: Mutex::new(None),
+            server: Slot::default(),
             settings: Mutex::new(self.settings.clone()),
             port: free_port()?,
             options: self,
@@ -85,7 +85,7 @@ impl PostgresBuilder {
 /// A PostgreSQL server. The folder goes last: it is dropped when the server is gone.
 #[derive(Debug)]
 pub struct Postgres {
-    server: Mutex<Option<Kept>>,
+    server: Slot,
     pub(super) settings: Mutex<Vec<(String, String)>>,
     pub(super) options: PostgresBuilder,
     pub(super) port: u16,
@@ -178,37 +178,22 @@ impl Postgres {
 
     /// Ends it in order: clients are thrown out, everything is written.
     pub fn stop(&self) -> Result<(), Trouble> {
-        let mut server = locked(&self.server);
-        if let Some(kept) = server.as_ref() {
-            kept.signal(Signal::INT);
-            kept.await_end()?;
-        }
-        *server = None;
-        Ok(())
+        self.server.stop(Signal::INT)
     }
 
     /// Kills all of its processes at once, as if the machine had lost its power.
     pub fn kill(&self) -> Result<(), Trouble> {
-        let mut server = locked(&self.server);
-        if let Some(kept) = server.as_ref() {
-            kept.kill_all()?;
-        }
-        *server = None;
-        Ok(())
+        self.server.kill()
     }
 
     /// Stops all of its processes where they are: connections stay open, nothing is answered.
     pub fn pause(&self) {
-        if let Some(kept) = locked(&self.server).as_ref() {
-            kept.signal_all(Signal::STOP);
-        }
+        self.server.signal_all(Signal::STOP);
     }
 
     /// Lets them go on.
     pub fn resume(&self) {
-        if let Some(kept) = locked(&self.server).as_ref() {
-            kept.signal_all(Signal::CONT);
-        }
+        self.server.signal_all(Signal::CONT);
     }
 
     /// Stops and starts it.
@@ -226,21 +211,16 @@ impl Postgres {
         write_log(&log, self.user)?;
         let kept = Kept::start(&line, &log, "QUIT")?;
         let ready = postgres_program("pg_isready")?;
-        until("PostgreSQL takes connections", || {
-            if !kept.is_alive() {
-                return Err(Trouble::new(format!("PostgreSQL did not start: {}", kept.last_words())));
-            }
+        self.server.fill("PostgreSQL", kept, || {
             let mut line = Command::new(&ready);
             line.arg("-q").arg("-h").arg(self.folder.path()).arg("-p").arg(self.port.to_string());
-            Ok(line.status()?.success())
-        })?;
-        *locked(&self.server) = Some(kept);
-        Ok(())
+            line.status().is_ok_and(|status| status.success())
+        })
     }
 
     /// What it has written to its log lately.
     pub fn last_words(&self) -> String {
-        locked(&self.server).as_ref().map(Kept::last_words).unwrap_or_default()
+        self.server.last_words()
     }
 
     /// Making the first one takes longest, so later ones are copies of it.

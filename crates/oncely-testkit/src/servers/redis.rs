@@ -1,13 +1,13 @@
 //! A Redis server of its own: started, stopped, killed, paused, followed by a replica.
 
 use std::process::Command;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
 use rustix::process::Signal;
 
-use super::keeper::Kept;
+use super::keeper::{Kept, Slot};
 use super::place::{Folder, free_port, output, program, write_private};
-use super::{Trouble, locked, until};
+use super::{Trouble, until};
 
 /// Settings for a server; [`start`](Self::start) starts it.
 #[derive(Debug, Clone, Default)]
@@ -32,7 +32,7 @@ impl RedisBuilder {
     /// Starts the server, and returns when it answers.
     pub fn start(self) -> Result<Redis, Trouble> {
         let redis = Redis {
-            server: Mutex::new(None),
+            server: Slot::default(),
             port: free_port()?,
             options: self,
             folder: Folder::new("redis", None)?,
@@ -49,7 +49,7 @@ impl RedisBuilder {
 /// A Redis server. The folder goes last: it is dropped when the server is gone.
 #[derive(Debug)]
 pub struct Redis {
-    server: Mutex<Option<Kept>>,
+    server: Slot,
     port: u16,
     options: RedisBuilder,
     folder: Folder,
@@ -122,42 +122,27 @@ impl Redis {
     }
 
     pub(super) fn is_alive(&self) -> bool {
-        locked(&self.server).as_ref().is_some_and(Kept::is_alive)
+        self.server.is_alive()
     }
 
     /// Ends it in order.
     pub fn stop(&self) -> Result<(), Trouble> {
-        let mut server = locked(&self.server);
-        if let Some(kept) = server.as_ref() {
-            kept.signal(Signal::TERM);
-            kept.await_end()?;
-        }
-        *server = None;
-        Ok(())
+        self.server.stop(Signal::TERM)
     }
 
     /// Kills it.
     pub fn kill(&self) -> Result<(), Trouble> {
-        let mut server = locked(&self.server);
-        if let Some(kept) = server.as_ref() {
-            kept.kill_all()?;
-        }
-        *server = None;
-        Ok(())
+        self.server.kill()
     }
 
     /// Stops it where it is: connections stay open, nothing is answered.
     pub fn pause(&self) {
-        if let Some(kept) = locked(&self.server).as_ref() {
-            kept.signal_all(Signal::STOP);
-        }
+        self.server.signal_all(Signal::STOP);
     }
 
     /// Lets it go on.
     pub fn resume(&self) {
-        if let Some(kept) = locked(&self.server).as_ref() {
-            kept.signal_all(Signal::CONT);
-        }
+        self.server.signal_all(Signal::CONT);
     }
 
     /// Stops and starts it.
@@ -173,20 +158,13 @@ impl Redis {
         let mut line = Command::new(program("redis-server", "redis-server")?);
         line.arg(&settings);
         let kept = Kept::start(&line, &self.folder.path().join("log"), "KILL")?;
-        until("Redis takes commands", || {
-            if !kept.is_alive() {
-                return Err(Trouble::new(format!("Redis did not start: {}", kept.last_words())));
-            }
-            // While it reads its data in, it answers with an error.
-            Ok(self.cli(&["PING"]).is_ok_and(|answer| answer == "PONG"))
-        })?;
-        *locked(&self.server) = Some(kept);
-        Ok(())
+        // While it reads its data in, it answers with an error.
+        self.server.fill("Redis", kept, || self.cli(&["PING"]).is_ok_and(|answer| answer == "PONG"))
     }
 
     /// What it has written to its log lately.
     pub fn last_words(&self) -> String {
-        locked(&self.server).as_ref().map(Kept::last_words).unwrap_or_default()
+        self.server.last_words()
     }
 
     fn settings(&self) -> Result<String, Trouble> {

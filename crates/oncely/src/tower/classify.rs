@@ -3,11 +3,12 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName};
+use http::header::{CACHE_CONTROL, HeaderMap, HeaderName};
 use http::response::Parts;
 use http::{Method, StatusCode};
 use oncely_core::{Effect, Policy};
 
+use super::grpc;
 use super::problem::Dialect;
 
 /// What a service says about its own answer: `not-executed` (with `Cache-Control: no-store`) means that nothing
@@ -64,19 +65,24 @@ pub struct Rules {
 
 impl Rules {
     /// What an answer proves. Asked first: the answer itself, then who knows the service, then the route's statuses,
-    /// then the general rules.
+    /// then the general rules. A gRPC answer is taken for the HTTP status that its own one stands for.
     pub fn class(&self, parts: &Parts, body: &[u8], trailers: Option<&HeaderMap>, dialect: Dialect) -> Class {
         if let Some(said) = parts.extensions.get::<Said>() {
             return said.class;
         }
-        if says_not_executed(&parts.headers) {
+        let end = grpc::End::of(&parts.headers, body, trailers);
+        if says_not_executed(&parts.headers) || end.as_ref().is_some_and(grpc::End::says_not_executed) {
             return Class::Rejected;
         }
         if let Some(class) = self.judge.as_ref().and_then(|judge| judge(parts, body)) {
             return class;
         }
-        let status = parts.status.as_u16();
-        let listed = |list: &Statuses| list.iter().any(|range| range.contains(&status));
+        let status = match end.map(|end| end.counts_as()) {
+            None => parts.status,
+            Some(Some(status)) => status,
+            Some(None) => return Class::Unknown,
+        };
+        let listed = |list: &Statuses| list.iter().any(|range| range.contains(&status.as_u16()));
         // Where two lists name a status, the more careful reading holds.
         for (list, class) in [
             (&self.unknown_on, Class::Unknown),
@@ -88,10 +94,7 @@ impl Rules {
                 return class;
             }
         }
-        match grpc_status(&parts.headers, trailers) {
-            Some(code) => of_grpc(&code),
-            None => of_status(parts.status, dialect),
-        }
+        of_status(status, dialect)
     }
 }
 
@@ -99,7 +102,7 @@ impl Rules {
     /// Whether nothing that follows the head of an answer can change what it proves.
     pub(super) fn is_settled_by_head(&self, parts: &Parts) -> bool {
         let is_said = parts.extensions.get::<Said>().is_some() || says_not_executed(&parts.headers);
-        is_said || (self.judge.is_none() && !is_grpc(&parts.headers))
+        is_said || (self.judge.is_none() && grpc::speech_of(&parts.headers).is_none())
     }
 }
 
@@ -117,28 +120,7 @@ fn of_status(status: StatusCode, dialect: Dialect) -> Class {
     }
 }
 
-/// The status of a gRPC answer, which travels in trailers, or in the head where there is no body.
-fn grpc_status(headers: &HeaderMap, trailers: Option<&HeaderMap>) -> Option<String> {
-    let code = trailers.and_then(|t| t.get("grpc-status")).or_else(|| headers.get("grpc-status"));
-    // An answer without its status was cut short.
-    is_grpc(headers).then(|| code.and_then(|c| c.to_str().ok()).unwrap_or("missing").to_owned())
-}
-
-fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
-}
-
-fn of_grpc(code: &str) -> Class {
-    match code {
-        "0" => Class::Succeeded,
-        // Invalid argument, not found, already exists, permission denied, failed precondition, out of range,
-        // unimplemented, unauthenticated: refused before acting.
-        "3" | "5" | "6" | "7" | "9" | "11" | "12" | "16" => Class::Rejected,
-        _ => Class::Unknown,
-    }
-}
-
-fn says_not_executed(headers: &HeaderMap) -> bool {
+pub(super) fn says_not_executed(headers: &HeaderMap) -> bool {
     let holds = |name: &HeaderName, word: &str| {
         let values = headers.get_all(name).iter().filter_map(|v| v.to_str().ok());
         values.flat_map(|v| v.split(',')).any(|v| v.trim().eq_ignore_ascii_case(word))
@@ -239,21 +221,6 @@ mod tests {
         let mut parts = Response::new(()).into_parts().0;
         parts.extensions.insert(Said { class: Class::Unknown, why: None });
         assert_eq!(Rules::default().class(&parts, b"", None, Dialect::Default), Class::Unknown);
-    }
-
-    #[test]
-    fn a_grpc_answer_is_judged_by_its_own_status() {
-        let of = |code: Option<&'static str>| {
-            let parts =
-                Response::builder().header("content-type", "application/grpc+proto").body(()).unwrap();
-            let trailers: HeaderMap =
-                code.iter().map(|c| ("grpc-status".parse().unwrap(), c.parse().unwrap())).collect();
-            Rules::default().class(&parts.into_parts().0, b"", Some(&trailers), Dialect::Default)
-        };
-        assert_eq!(of(Some("0")), Class::Succeeded);
-        assert_eq!(of(Some("3")), Class::Rejected);
-        assert_eq!(of(Some("13")), Class::Unknown);
-        assert_eq!(of(None), Class::Unknown);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use tower_service::Service;
 use super::body::{Body, BoxError, Collected, Collecting, Next, Piece, next_frame};
 use super::classify::{Class, IDEMPOTENCY_EFFECT, Said, effect_of};
 use super::gate::Place;
+use super::grpc::{self, Speech};
 use super::kept::Kept;
 use super::reply::IDEMPOTENCY_OUTCOME;
 use super::settings::Settings;
@@ -47,13 +48,14 @@ pub(super) enum Handed<R, E> {
 }
 
 /// Calls the service and sees its answer through to the end, whether or not the caller is still there. Until then the
-/// place is taken.
+/// place is taken. A call that speaks gRPC is answered in it.
 pub(super) async fn perform<S, B, R>(
     mut inner: S,
     request: Request<Body<B>>,
     settings: Arc<Settings>,
     hand: oneshot::Sender<Handed<R, S::Error>>,
     mut place: Place,
+    speech: Option<Speech>,
 ) -> Outcome
 where
     S: Service<Request<Body<B>>, Response = Response<R>>,
@@ -61,7 +63,7 @@ where
     R::Error: Into<BoxError>,
 {
     let method = request.method().clone();
-    let (parts, body) = match inner.call(request).await {
+    let (mut parts, body) = match inner.call(request).await {
         Ok(response) => response.into_parts(),
         Err(error) => {
             // Nobody waits any more if this fails; the outcome is recorded all the same.
@@ -69,6 +71,9 @@ where
             return Outcome::unknown("the service failed without an answer");
         }
     };
+    if speech.is_some() {
+        grpc::distrust(&mut parts);
+    }
     // The request is with the service; what follows may take hours, and holds nothing of it. The place itself is kept.
     place.set_aside(0);
     let mut body = pin!(body);
@@ -194,9 +199,11 @@ fn outcome_of(
     let class = settings.rules.class(parts, seen, trailers.as_ref(), settings.dialect);
     let body = body.and_then(|body| redacted(settings, &parts.headers, body));
     let keep = |body: Bytes| keep(settings, parts, body, trailers.clone());
-    let why = |default: &str| match parts.extensions.get::<Said>().and_then(|said| said.why.clone()) {
-        Some(why) => why,
-        None => format!("the service answered {}, which {default}", parts.status.as_u16()),
+    let end = || grpc::End::of(&parts.headers, seen, trailers.as_ref());
+    let why = |default: &str| match (parts.extensions.get::<Said>().and_then(|s| s.why.clone()), end()) {
+        (Some(why), _) => why,
+        (None, Some(end)) => format!("the service answered {end}, which {default}"),
+        (None, None) => format!("the service answered {}, which {default}", parts.status.as_u16()),
     };
     match class {
         Class::Succeeded | Class::Final => {
@@ -208,7 +215,10 @@ fn outcome_of(
         }
         Class::NotStarted => Outcome::not_started(NOT_SENT, why("means that nothing was begun")),
         Class::Rejected => {
-            let code = format!("{OF_THE_SERVICE}{}", parts.status.as_u16());
+            let code = match end().and_then(|end| end.name()) {
+                Some(name) => format!("{}{name}", grpc::OF_GRPC),
+                None => format!("{OF_THE_SERVICE}{}", parts.status.as_u16()),
+            };
             let failure = Failure::new(code, why("means that nothing happened"));
             let detail = body.map(keep).filter(|kept| kept.len() <= RESULT_BYTES_MAX);
             Outcome::Rejected(match detail {

@@ -6,6 +6,7 @@ use http::{Response, StatusCode};
 use oncely_core::Payload;
 
 use super::body::Body;
+use super::grpc;
 
 /// How many headers an answer gets that is replayed.
 const STAMPS: usize = 5;
@@ -28,7 +29,7 @@ pub const REPLAYED_HEADERS: [HeaderName; 11] = [
 ];
 
 /// Headers that are never replayed, whatever a route lists: they speak of one exchange, one connection or one person.
-const NEVER_REPLAYED: [&str; 14] = [
+const NEVER_REPLAYED: [&str; 15] = [
     "set-cookie",
     "date",
     "age",
@@ -42,6 +43,7 @@ const NEVER_REPLAYED: [&str; 14] = [
     "upgrade",
     "content-length",
     "retry-after",
+    "grpc-retry-pushback-ms",
     "www-authenticate",
 ];
 
@@ -73,14 +75,14 @@ impl Kept {
         trailers: Option<HeaderMap>,
     ) -> Self {
         let mut kept = HeaderMap::new();
-        for name in REPLAYED_HEADERS.iter().chain(more) {
+        for name in REPLAYED_HEADERS.iter().chain(more).chain(&grpc::kept_in_head(headers)) {
             if may_be_replayed(name) && !kept.contains_key(name) {
                 for value in headers.get_all(name) {
                     kept.append(name.clone(), value.clone());
                 }
             }
         }
-        Self { status, headers: kept, body, trailers }
+        Self { status, headers: kept, body, trailers: trailers.map(only_replayed) }
     }
 
     /// Magic, status, headers, trailers, body; lengths before texts, big-endian.
@@ -127,12 +129,26 @@ impl Kept {
         })
     }
 
+    /// Whether a gRPC client can read it: an answer of gRPC, or the refusal of something in between.
+    pub(super) fn can_answer_grpc(&self) -> bool {
+        !self.status.is_success() || grpc::speech_of(&self.headers).is_some()
+    }
+
     pub(super) fn into_response<B>(self) -> Response<Body<B>> {
         let mut response = Response::new(Body::with_trailers(self.body, self.trailers));
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers;
         response
     }
+}
+
+/// Trailers without what may never be replayed.
+fn only_replayed(mut trailers: HeaderMap) -> HeaderMap {
+    let never: Vec<HeaderName> = trailers.keys().filter(|name| !may_be_replayed(name)).cloned().collect();
+    for name in never {
+        trailers.remove(name);
+    }
+    trailers
 }
 
 /// The last bytes of a stored result, where they are.
@@ -197,7 +213,8 @@ mod tests {
             ("x-request-id", "r1"),
         ]);
         let more = ["x-request-id", "set-cookie", "x-ratelimit-remaining"].map(|n| n.parse().unwrap());
-        Kept::of(StatusCode::CREATED, &all, &more, Bytes::from_static(b"hi"), None)
+        let trailers = headers(&[("x-checksum", "1"), ("set-cookie", "a"), ("grpc-retry-pushback-ms", "7")]);
+        Kept::of(StatusCode::CREATED, &all, &more, Bytes::from_static(b"hi"), Some(trailers))
     }
 
     #[test]
@@ -205,11 +222,12 @@ mod tests {
         let kept = sample();
         let names: Vec<&str> = kept.headers.keys().map(|n| n.as_str()).collect();
         assert_eq!(names, ["content-type", "location", "x-request-id"]);
+        assert_eq!(kept.trailers.unwrap(), headers(&[("x-checksum", "1")]));
     }
 
     #[test]
     fn what_is_kept_reads_back_byte_for_byte() {
-        let kept = sample();
+        let kept = Kept { trailers: None, ..sample() };
         assert_eq!(Kept::decode(&kept.encode().into()), Some(kept.clone()));
         let with_trailers = Kept { trailers: Some(headers(&[("grpc-status", "0")])), ..kept };
         assert_eq!(Kept::decode(&with_trailers.encode().into()), Some(with_trailers.clone()));

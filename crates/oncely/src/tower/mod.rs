@@ -22,6 +22,9 @@
 //! whether it happened the answer is 409 `outcome_unknown` instead of a second run. What each answer carries and means
 //! is in `docs/http.md`.
 //!
+//! A tonic service is guarded the same way, with `named_layer` of tonic; a gRPC call is judged by its own status and answered
+//! with one. There [`paths`](OncelyLayer::paths) names the methods that change something.
+//!
 //! The service runs in a task of its own: a client that hangs up does not cancel it. It finds its
 //! [`AttemptInfo`](crate::AttemptInfo) in the request's extensions, with the key to pass on to a provider; and it may
 //! put [`Said`] into the extensions of its response, or the headers `Cache-Control: no-store` and
@@ -30,13 +33,15 @@
 //!
 //! - `key`: the header. `tenant`: whose call it is. `request`: from a request to a call.
 //! - `check`: asks the service about an attempt in doubt. `service`, `effect`: runs it. `classify`: what an answer proves. `kept`: what is stored.
-//! - `reply`, `problem`: from what the engine says to a response. `gate`: limits.
+//! - `reply`, `problem`, `dry`: from what the engine says to a response. `grpc`: the same for gRPC. `gate`: limits.
 
 mod body;
 mod check;
 mod classify;
+mod dry;
 mod effect;
 mod gate;
+mod grpc;
 mod kept;
 mod key;
 mod problem;
@@ -57,13 +62,14 @@ use tower_layer::Layer;
 pub use self::body::{Body, BoxError};
 pub use self::check::{Check, Doubted, Found};
 pub use self::classify::{Class, IDEMPOTENCY_EFFECT, IDEMPOTENCY_STATUS, Judge, Rules, Said, Statuses};
+pub use self::dry::{IDEMPOTENCY_DRY_RUN, asks_for_dry_run};
 pub use self::gate::Gate;
 pub use self::kept::{REPLAYED_HEADERS, may_be_replayed};
 pub use self::key::{GivenKey, IDEMPOTENCY_KEY, KeyFault, KeyForm, key_of, parse_key};
 pub use self::problem::{Code, DOCUMENTATION, Dialect, Problem, Reader};
 pub use self::reply::{
-    IDEMPOTENCY_DRY_RUN, IDEMPOTENCY_OUTCOME, IDEMPOTENCY_RECORD, IDEMPOTENCY_RETRIES_LEFT,
-    IDEMPOTENCY_WARNING, IDEMPOTENT_REPLAYED, Told, asks_for_dry_run,
+    IDEMPOTENCY_OUTCOME, IDEMPOTENCY_RECORD, IDEMPOTENCY_RETRIES_LEFT, IDEMPOTENCY_WARNING,
+    IDEMPOTENT_REPLAYED, Told,
 };
 pub use self::service::OncelyService;
 pub use self::settings::{DryRun, OwnKey};
@@ -116,6 +122,12 @@ impl OncelyLayer {
     /// The methods that are guarded; the others pass through.
     pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.set(|s| s.methods = methods.into_iter().collect())
+    }
+
+    /// The only paths that are guarded, compared byte for byte; the others pass through. Every call of gRPC is a `POST`, those
+    /// that only read too: there this names the methods that change something, such as `/shop.Orders/Place`.
+    pub fn paths(self, paths: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.set(|s| s.paths = Some(paths.into_iter().map(Into::into).collect()))
     }
 
     /// Which forms of the key are accepted.

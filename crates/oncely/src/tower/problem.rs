@@ -6,6 +6,8 @@ use http::{Response, StatusCode};
 use oncely_core::IntentId;
 use serde_json::{Value, json};
 
+use super::grpc::{self, Speech};
+
 /// Where every code is explained.
 pub const DOCUMENTATION: &str = "https://github.com/oncely/oncely/blob/main/docs/http.md";
 
@@ -38,13 +40,13 @@ impl Dialect {
 /// What went wrong, before it is written for a reader. Nothing ran, unless the code is `outcome_unknown`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    code: Code,
-    status: StatusCode,
-    detail: String,
-    retryable: bool,
-    retry_after_s: Option<u64>,
-    key: Option<String>,
-    record: Option<IntentId>,
+    pub(super) code: Code,
+    pub(super) status: StatusCode,
+    pub(super) detail: String,
+    pub(super) retryable: bool,
+    pub(super) retry_after_s: Option<u64>,
+    pub(super) key: Option<String>,
+    pub(super) record: Option<IntentId>,
 }
 
 /// Every code, with what it means.
@@ -202,6 +204,7 @@ impl Problem {
     /// The response, in the form that its reader asks for. Its extensions hold the code.
     pub fn into_response(self, reader: Reader) -> Response<Bytes> {
         let (kind, body) = match reader.form {
+            Form::Grpc(speech) => return grpc::refusal(&self, speech),
             Form::Markdown => ("text/markdown; charset=utf-8", self.markdown().into_bytes()),
             Form::Json => ("application/problem+json", self.json(reader.dialect).to_string().into_bytes()),
         };
@@ -211,13 +214,18 @@ impl Problem {
         response.extensions_mut().insert(self.code);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-        if let Ok(link) = HeaderValue::try_from(format!("<{}>; rel=\"help\"", self.link())) {
+        if let Ok(link) = HeaderValue::try_from(self.help()) {
             headers.insert(LINK, link);
         }
         if let Some(seconds) = self.retry_after_s {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
+    }
+
+    /// Where to read on, as a `Link` says it.
+    pub(super) fn help(&self) -> String {
+        format!("<{}>; rel=\"help\"", self.link())
     }
 
     fn link(&self) -> String {
@@ -288,12 +296,26 @@ pub struct Reader {
 enum Form {
     Json,
     Markdown,
+    Grpc(Speech),
 }
 
 impl Reader {
     /// The reader that a request's headers speak of.
     pub fn of(request: &HeaderMap, dialect: Dialect) -> Self {
-        Self { form: if wants_markdown(request) { Form::Markdown } else { Form::Json }, dialect }
+        let form = match grpc::speech_of(request) {
+            Some(speech) => Form::Grpc(speech),
+            None if wants_markdown(request) => Form::Markdown,
+            None => Form::Json,
+        };
+        Self { form, dialect }
+    }
+
+    /// The gRPC that it speaks, if it does.
+    pub(super) fn grpc(self) -> Option<Speech> {
+        match self.form {
+            Form::Grpc(speech) => Some(speech),
+            Form::Json | Form::Markdown => None,
+        }
     }
 }
 

@@ -8,12 +8,13 @@ use http::{Method, Response, StatusCode};
 use oncely_core::canonical::PayloadError;
 use oncely_core::machine::HaltReason;
 use oncely_core::name::hex;
-use oncely_core::{Doubt, DoubtCause, IntentId, Key, KeyOrigin, Outcome, Record, Settled, State};
+use oncely_core::{Doubt, DoubtCause, IntentId, Key, KeyOrigin, Outcome, Settled, State};
 use serde_json::{Value, json};
 
 use super::body::Body;
-use super::classify::{IDEMPOTENCY_EFFECT, expected_effect};
+use super::classify::IDEMPOTENCY_EFFECT;
 use super::effect::{Handed, NOT_SENT, OF_THE_SERVICE};
+use super::grpc::{self, OF_GRPC};
 use super::kept::Kept;
 use super::key::{GivenKey, IDEMPOTENCY_KEY};
 use super::problem::{Code, Problem, Reader};
@@ -33,9 +34,6 @@ pub const IDEMPOTENCY_RECORD: HeaderName = HeaderName::from_static("idempotency-
 pub const IDEMPOTENCY_RETRIES_LEFT: HeaderName = HeaderName::from_static("idempotency-retries-left");
 /// What went wrong while the end of a request was recorded.
 pub const IDEMPOTENCY_WARNING: HeaderName = HeaderName::from_static("idempotency-warning");
-/// `true` asks what would happen.
-pub const IDEMPOTENCY_DRY_RUN: HeaderName = HeaderName::from_static("idempotency-dry-run");
-
 /// How a guarded request was answered, in the extensions of its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {
@@ -49,8 +47,6 @@ pub struct Told {
     pub record: Option<IntentId>,
 }
 
-const PREFER: HeaderName = HeaderName::from_static("prefer");
-
 /// A request that wants an answer.
 pub(super) struct Asked {
     pub(super) settings: Arc<Settings>,
@@ -62,35 +58,6 @@ pub(super) struct Asked {
 /// A problem as a response.
 pub(super) fn problem<R>(problem: Problem, reader: Reader) -> Response<Body<R>> {
     problem.into_response(reader).map(Body::whole)
-}
-
-/// Whether a request asks what would happen. In doubt it does: a dry run that executes cannot be taken back.
-pub fn asks_for_dry_run(headers: &HeaderMap) -> bool {
-    let is_false =
-        |text: &str| matches!(text.trim().to_ascii_lowercase().as_str(), "false" | "?0" | "0" | "no");
-    let header = headers.get_all(IDEMPOTENCY_DRY_RUN).iter();
-    let by_header = header.map(|value| value.to_str().unwrap_or("")).any(|value| !is_false(value));
-    let prefers = headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
-    let by_preference = prefers.flat_map(|value| value.split(',')).any(|preference| {
-        let preference = preference.split(';').next().unwrap_or("");
-        let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
-        name.trim().eq_ignore_ascii_case("dry-run") && !is_false(value.trim().trim_matches('"'))
-    });
-    by_header || by_preference
-}
-
-/// Says on a request that it is a dry run, in both spellings: a service may know only one.
-pub(super) fn mark_request_dry(headers: &mut HeaderMap) {
-    headers.insert(IDEMPOTENCY_DRY_RUN, HeaderValue::from_static("true"));
-    headers.append(PREFER, HeaderValue::from_static("dry-run"));
-}
-
-/// Says on a response that it answers a dry run.
-pub(super) fn marked_dry<R>(mut response: Response<Body<R>>) -> Response<Body<R>> {
-    let headers = response.headers_mut();
-    headers.insert(IDEMPOTENCY_DRY_RUN, HeaderValue::from_static("true"));
-    headers.insert(HeaderName::from_static("preference-applied"), HeaderValue::from_static("dry-run"));
-    response
 }
 
 impl Asked {
@@ -165,16 +132,21 @@ impl Asked {
     }
 
     fn replay<R>(&self, replay: &Replay) -> Response<Body<R>> {
-        let mut response = match replay.shared_result() {
-            Some(result) => Kept::of_result(result).into_response(),
-            None => {
-                let reason = format!(
-                    "it happened {} s ago; its answer is not kept, and nothing ran now",
-                    replay.age_ms() / 1_000
-                );
+        const NOT_KEPT: &str = "its answer is not kept";
+        let seconds = replay.age_ms() / 1_000;
+        let without = |why: &str| format!("it happened {seconds} s ago; {why}, and nothing ran now");
+        let kept = replay.shared_result().map(Kept::of_result);
+        let mut response = match (kept, self.reader.grpc()) {
+            (Some(kept), None) => kept.into_response(),
+            (Some(kept), Some(_)) if kept.can_answer_grpc() => kept.into_response(),
+            (Some(_), Some(speech)) => {
+                grpc::happened(&without("what is kept of it is no gRPC message"), speech)
+            }
+            (None, Some(speech)) => grpc::happened(&without(NOT_KEPT), speech),
+            (None, None) => {
                 let first = replay.first_effect().map(|effect| effect.as_str());
                 json_response(&json!({
-                    "ok": true, "effect": "noop", "reason": reason, "data": null,
+                    "ok": true, "effect": "noop", "reason": without(NOT_KEPT), "data": null,
                     "meta": { "id": replay.record.intent.to_string(), "first_effect": first },
                 }))
             }
@@ -202,7 +174,9 @@ impl Asked {
                     Settled::Person(_) => "somebody looked, and it did not happen",
                     // Why a service cannot be reached is not for strangers.
                     _ if failure.code == NOT_SENT => "nothing of it was sent to the service",
-                    _ if failure.code.starts_with(OF_THE_SERVICE) => &failure.message,
+                    _ if [OF_THE_SERVICE, OF_GRPC].iter().any(|of| failure.code.starts_with(of)) => {
+                        &failure.message
+                    }
                     _ => "it was rejected",
                 };
                 let detail = format!(
@@ -317,36 +291,6 @@ impl Asked {
         }
         insert_record(headers, intent);
     }
-
-    /// A dry run of a call that would run.
-    pub(super) fn would_run<R>(&self, attempt: u32) -> Response<Body<R>> {
-        let effect = expected_effect(&self.method, &self.settings.policy).would();
-        self.dry(effect, format!("it would run, as attempt {attempt}"), None)
-    }
-
-    /// A dry run of a call that would first ask about an attempt in doubt.
-    pub(super) fn would_check<R>(&self, record: &Record) -> Response<Body<R>> {
-        let reason = "an earlier attempt is in doubt: the check would be asked, and it would run or not";
-        let effect = expected_effect(&self.method, &self.settings.policy).would();
-        self.dry(effect, reason.to_owned(), Some(record.intent))
-    }
-
-    /// A dry run of a call that would be answered from memory.
-    pub(super) fn would_replay<R>(&self, replay: &Replay) -> Response<Body<R>> {
-        let reason = format!("it happened {} s ago: its answer would be replayed", replay.age_ms() / 1_000);
-        self.dry("noop", reason, Some(replay.record.intent))
-    }
-
-    fn dry<R>(&self, effect: &'static str, reason: String, record: Option<IntentId>) -> Response<Body<R>> {
-        let mut meta = json!({ "dry_run": true });
-        if let Some(record) = record {
-            meta["id"] = record.to_string().into();
-        }
-        let body = json!({ "ok": true, "effect": effect, "reason": reason, "data": null, "meta": meta });
-        let mut response = json_response(&body);
-        response.headers_mut().insert(IDEMPOTENCY_EFFECT, HeaderValue::from_static(effect));
-        marked_dry(response)
-    }
 }
 
 fn ran(outcome: Option<&'static str>, attempt: u32, record: IntentId) -> Told {
@@ -379,13 +323,15 @@ fn warning(unrecorded: Option<&Unrecorded>) -> Option<&'static str> {
     })
 }
 
-fn insert_record(headers: &mut HeaderMap, intent: IntentId) {
+/// Names the record that an answer is about.
+pub(super) fn insert_record(headers: &mut HeaderMap, intent: IntentId) {
     if let Ok(id) = HeaderValue::try_from(hex(&intent.0)) {
         headers.insert(IDEMPOTENCY_RECORD, id);
     }
 }
 
-fn json_response<R>(body: &Value) -> Response<Body<R>> {
+/// A body of ours, where the service has none.
+pub(super) fn json_response<R>(body: &Value) -> Response<Body<R>> {
     let mut response = Response::new(Body::whole(Bytes::from(body.to_string())));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

@@ -16,8 +16,10 @@ use tower_service::Service;
 
 use super::body::{Body, BoxError, Collected, Collecting, in_time};
 use super::check;
+use super::dry;
 use super::effect::{self, Handed};
 use super::gate::{Gate, Place};
+use super::grpc;
 use super::problem::{Code, Problem, Reader};
 use super::reply::{self, Asked};
 use super::request::{BodyForm, Head, call_of, form_of};
@@ -83,7 +85,7 @@ where
         // The one that was polled ready is the one to call.
         let spare = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, spare);
-        if !self.door.settings.methods.contains(request.method()) {
+        if !self.door.settings.guards(request.method(), request.uri().path()) {
             let passed = inner.call(request.map(Body::passed));
             return Box::pin(async move { Ok(passed.await?.map(Body::passed)) });
         }
@@ -129,7 +131,7 @@ where
     {
         return Ok(reply::problem(problem, reader));
     }
-    let dry_run = reply::asks_for_dry_run(&parts.headers);
+    let dry_run = dry::asks_for_dry_run(&parts.headers);
     let form = form_of(&parts.headers, &body);
     let mut call = call_of(&door.settings, &head, &parts, &body, form);
     call.probe = check::probe_of(&door.oncely, &door.settings, &call, &parts, &body);
@@ -143,6 +145,9 @@ where
     }
     // A retry may come from a client that reads no compression: what is kept is plain.
     parts.headers.remove(ACCEPT_ENCODING);
+    if asked.reader.grpc().is_some() {
+        grpc::forget_client(&mut parts.headers);
+    }
     // The body that is there says how long it is.
     parts.headers.remove(CONTENT_LENGTH);
     if dry_run {
@@ -184,10 +189,10 @@ where
     let (intent, number) = (attempt.info().intent(), attempt.info().number());
     let key = attempt.info().name().key.clone();
     let (hand, mut handed) = oneshot::channel();
-    let settings = door.settings.clone();
+    let (settings, speech) = (door.settings.clone(), asked.reader.grpc());
     let execution = door.oncely.execute(attempt, None, move |info| {
         request.extensions_mut().insert(info);
-        effect::perform(inner, request, settings, hand, place)
+        effect::perform(inner, request, settings, hand, place, speech)
     });
     let mut execution = pin!(execution);
     // A stream is handed on as it comes; everything else only after its end is durable.
@@ -276,14 +281,14 @@ where
     match door.oncely.dry_run(&call).await {
         Err(error) => Ok(asked.error(&error)),
         Ok(Forecast::WouldRun { .. }) if asked.settings.dry_run == DryRun::PassOn => {
-            reply::mark_request_dry(request.headers_mut());
+            dry::mark_request_dry(request.headers_mut());
             let response = inner.call(request).await?;
-            Ok(reply::marked_dry(response.map(Body::passed)))
+            Ok(dry::marked_dry(response.map(Body::passed)))
         }
         Ok(Forecast::WouldRun { attempt, .. }) => Ok(asked.would_run(attempt)),
         Ok(Forecast::WouldCheck { record }) => Ok(asked.would_check(&record)),
         Ok(Forecast::WouldAnswer(Answer::Replayed(replay))) => Ok(asked.would_replay(&replay)),
-        Ok(Forecast::WouldAnswer(answer)) => Ok(reply::marked_dry(asked.answer(&answer))),
+        Ok(Forecast::WouldAnswer(answer)) => Ok(dry::marked_dry(asked.answer(&answer))),
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Settings {
     pub(super) tool: ToolName,
     pub(super) policy: Arc<Policy>,
     pub(super) methods: Vec<Method>,
+    /// The only paths that are guarded, where not all are.
+    pub(super) paths: Option<Vec<String>>,
     pub(super) key_form: KeyForm,
     pub(super) tenant: Tenant,
     pub(super) dialect: Dialect,
@@ -54,6 +56,14 @@ pub(super) struct Settings {
     pub(super) redaction: Arc<Redaction>,
 }
 
+impl Settings {
+    /// Whether a request is guarded.
+    pub(super) fn guards(&self, method: &Method, path: &str) -> bool {
+        self.methods.contains(method)
+            && self.paths.as_ref().is_none_or(|paths| paths.iter().any(|guarded| guarded == path))
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -61,6 +71,7 @@ impl Default for Settings {
             tool: default_tool(),
             policy: Arc::new(Policy::default()),
             methods: vec![Method::POST, Method::PATCH],
+            paths: None,
             key_form: KeyForm::default(),
             tenant: Tenant::default(),
             dialect: Dialect::default(),

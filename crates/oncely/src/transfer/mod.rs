@@ -136,6 +136,9 @@ pub enum TransferError {
     /// The new ledger holds something that this move did not bring.
     #[error("the ledger {0} is not empty; nothing was moved")]
     NotEmpty(String),
+    /// Both ends are one ledger, perhaps under two names.
+    #[error("{0} cannot be moved to itself; nothing was moved, and it takes calls as before")]
+    Same(String),
     /// One of the ledgers is part of another move.
     #[error("{0}")]
     Elsewhere(String),

@@ -23,7 +23,7 @@ const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Put the servers of a client's configuration behind oncely, or take them out again.
 ///
 /// Shows what would change and asks first; keeps a copy of the file as it was. Comments, order and unknown fields stay.
-/// Servers at an address are left alone.
+/// Servers at an address are not changed.
 #[derive(Debug, Args)]
 pub struct InstallArgs {
     /// Whose configuration
@@ -35,7 +35,7 @@ pub struct InstallArgs {
     /// The configuration file, if it is not where the client looks first
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Take them out from behind oncely again
+    /// Take oncely out again
     #[arg(long)]
     undo: bool,
     /// Do not ask

@@ -13,8 +13,9 @@ use crate::exit::Failure;
 
 /// Measure a command: dry run, repeat, reused key, race, kill and retry.
 ///
-/// Give a mutating command as you would run it, in a place where its effects may happen. In it, {n} stands for a number that
-/// is new for every intent (so that names do not clash), and {key} for the key, where it is not given by a flag.
+/// Give a mutating command as you would run it, in a place where its effects may happen. In it, an
+/// n in braces is replaced by a number that is new for every intent (so that names do not clash),
+/// and {key} by the key, if no flag takes it.
 ///
 ///   oncely score cli --allow-effects --count 'tool list-orders | wc -l' -- tool create-order --amount 100
 #[derive(Debug, Args)]
@@ -28,7 +29,8 @@ pub(super) struct CliArgs {
     /// The flag for a dry run [default: found in the help]
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     dry_run_flag: Option<String>,
-    /// The same command with another payload [default: another {n}, or a quantity such as --amount plus one]
+    /// The same command with another payload [default: with another number for an n in
+    /// braces, or with a quantity such as --amount plus one]
     #[arg(long, value_name = "CMD")]
     other: Option<String>,
     /// A command of the tool that changes nothing, though its name does not say so; may be repeated

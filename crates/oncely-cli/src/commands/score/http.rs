@@ -14,8 +14,9 @@ use crate::exit::Failure;
 
 /// Measure an HTTP endpoint: repeat, reused key, race, missing and malformed keys.
 ///
-/// The file holds one request: `POST /orders`, headers, a blank line, the body. After a line with ### it may hold the same
-/// request with another payload. {n} stands for a number that is new for every intent. Keys are added here.
+/// The file holds one request: `POST /orders`, headers, a blank line, the body. After a line with
+/// ### it may hold the same request with another payload. An n in braces is replaced by a number
+/// that is new for every intent. Keys are added here.
 ///
 ///   oncely score http --allow-effects --url http://localhost:8080 --request order.http
 #[derive(Debug, Args)]
@@ -23,7 +24,7 @@ use crate::exit::Failure;
 pub(super) struct HttpArgs {
     #[command(flatten)]
     common: Common,
-    /// Where the endpoint is; goes before a target that is a path
+    /// Where the endpoint is, if the request names only a path
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// The file with the request

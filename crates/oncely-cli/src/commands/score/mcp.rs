@@ -14,9 +14,9 @@ use crate::exit::Failure;
 
 /// Measure an MCP server: what its tools say about themselves, and whether it is true.
 ///
-/// Each tool that is named with --call is called twice with the same arguments, and the sandbox (or --count) is looked at
-/// before, between and after. In commands and arguments, {sandbox} stands for the sandbox; in arguments, {n} stands for a
-/// number that is new for every tool.
+/// Each tool that is named with --call is called twice with the same arguments, and the sandbox (or
+/// --count) is compared before, between and after. In commands and arguments, {sandbox} is replaced
+/// by the sandbox; in arguments, an n in braces is replaced by a number that is new for every tool.
 ///
 ///   oncely score mcp --allow-effects --sandbox ./tmp --call 'write_file {"path": "{sandbox}/a", "content": "x"}' -- server
 #[derive(Debug, Args)]

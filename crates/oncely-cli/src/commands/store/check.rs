@@ -12,9 +12,9 @@ use crate::context::Context;
 use crate::exit::{Failure, STORE_UNAVAILABLE};
 use crate::output::{self, Tone};
 
-/// Say what the checks at start say of the ledger, and whether it takes calls
+/// Run the checks of a start on a ledger, and say whether it takes calls
 ///
-/// The ledger is the one that --store names. Exit code 12 if it cannot be used as it is.
+/// The ledger is the one that --store names. The exit code is 12 if it cannot be used as it is.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {}
 

@@ -23,21 +23,21 @@ const SHOWN_MAX: usize = 10;
 
 /// Move a ledger to another place: every record, event and counter, compared one by one
 ///
-/// From the start of the copy the old ledger claims nothing any more, and for good: what it remembers is still told, and
-/// a program that still points at it is told where the ledger went. The new one takes calls when everything is there and
-/// equal. If the copy is stopped or killed, run the same command again: it goes on.
+/// From the start of the copy the old ledger takes no new calls, for good: it still answers from what it remembers, and
+/// tells programs that still point at it where the ledger went. The new one takes calls when everything is there and
+/// equal. If the copy is stopped or killed, run the same command again: it continues.
 #[derive(Debug, Args)]
 pub(crate) struct CopyArgs {
-    /// The ledger to leave
+    /// The ledger to move from
     #[arg(long, value_name = "URL")]
     from: String,
-    /// The ledger to fill: an empty one, or one that is not there yet
+    /// The ledger to move to: an empty one, or one that does not exist yet
     #[arg(long, value_name = "URL")]
     to: String,
-    /// Wait this long for attempts under way; none begins meanwhile
+    /// Wait this long for running attempts; no new one begins meanwhile
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     wait: Duration,
-    /// Give a copy up that is not finished: the old ledger takes calls again, and the new one must be deleted
+    /// Give up an unfinished copy: the old ledger takes calls again, and the new one must be deleted
     #[arg(long, conflicts_with = "wait")]
     abort: bool,
 }
@@ -51,6 +51,9 @@ pub(crate) async fn run(global: &Global, args: CopyArgs) -> Result<ExitCode, Fai
     let (from, to) = (old(&args.from).await?, new(&args.to).await?);
     // As the ledgers call themselves: with everything that tells them from others, and without secrets.
     let same = format!("oncely store copy --from {} --to {}", from.describe(), to.describe());
+    if from.describe() == to.describe() {
+        return Err(failure(TransferError::Same(to.describe()), &same));
+    }
     let transfer = Transfer::new(from, to);
     if args.abort {
         transfer.give_up().await.map_err(|error| failure(error, &same))?;
@@ -105,6 +108,7 @@ fn failure(error: TransferError, same: &str) -> Failure {
             Failure::new(PRECONDITION, "UNREADABLE", error.to_string()).with_fix(fix)
         }
         TransferError::NotEmpty(_) => Failure::new(PRECONDITION, "NOT_EMPTY", error.to_string()),
+        TransferError::Same(_) => Failure::new(PRECONDITION, "SAME_LEDGER", error.to_string()),
         TransferError::Differs(_) => Failure::new(PRECONDITION, "DIFFERS", error.to_string())
             .with_fix(format!("{same} --abort, and copy into an empty ledger")),
         TransferError::Elsewhere(_) | TransferError::Finished { .. } => {

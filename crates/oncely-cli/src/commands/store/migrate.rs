@@ -11,10 +11,10 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::output;
 
-/// Make the ledger's tables, or bring them to the version that this program knows
+/// Create the ledger's tables, or upgrade them to the version that this program knows
 ///
-/// The ledger is the one that --store names. Safe to repeat, and safe beside programs that use the ledger meanwhile. On Redis
-/// there are no tables: a ledger is made where there is none, and one that is there is not changed.
+/// The ledger is the one that --store names. Safe to repeat, and safe while programs use the ledger. On Redis there are no
+/// tables: a ledger is created if there is none, and an existing one is not changed.
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArgs {
     /// Print the statements instead, for somebody who runs them by hand; nothing is changed

@@ -36,21 +36,27 @@ for n = 1, #new do
   local i, at, count, place = unpack(new[n])
   local id = place == 0 and entry or string.format('%.0f-%d', ms, seq + place)
   local value = id .. '\n' .. (count > 0 and entry or '') .. '\n' .. ARGV[at + 1]
+  local is_set
   if ARGV[at + 4] == '' then
-    redis.call('SET', KEYS[i + 4], value)
+    is_set = redis.call('SET', KEYS[i + 4], value, 'NX')
   else
-    redis.call('SET', KEYS[i + 4], value, 'PX', ARGV[at + 4])
+    is_set = redis.call('SET', KEYS[i + 4], value, 'NX', 'PX', ARGV[at + 4])
   end
-  order[#order + 1] = string.format('%.0f', ms * 2048 + seq + place)
-  order[#order + 1] = ARGV[at]
-  if ARGV[at + 2] ~= '' then
-    local from = ARGV[at + 3] == '' and ms or tonumber(ARGV[at + 3])
-    due[#due + 1] = string.format('%.0f', from + ARGV[at + 2])
-    due[#due + 1] = ARGV[at]
+  if is_set then
+    order[#order + 1] = string.format('%.0f', ms * 2048 + seq + place)
+    order[#order + 1] = ARGV[at]
+    if ARGV[at + 2] ~= '' then
+      local from = ARGV[at + 3] == '' and ms or tonumber(ARGV[at + 3])
+      due[#due + 1] = string.format('%.0f', from + ARGV[at + 2])
+      due[#due + 1] = ARGV[at]
+    end
+    answers[i] = {1, id}
+  else
+    -- MGET shows nothing of what is no string: it is somebody else's, or was put in the place of a record.
+    answers[i] = {0}
   end
-  answers[i] = {1, id}
 end
-if redis.call('ZADD', KEYS[2], unpack(order)) < #new then
+if #order > 0 and redis.call('ZADD', KEYS[2], unpack(order)) < #order / 2 then
   -- A record that outlived its time was dropped by the server, its entries stayed.
   for i = 2, #order, 2 do
     redis.call('ZREM', KEYS[3], order[i])

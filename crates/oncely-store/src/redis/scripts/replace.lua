@@ -7,8 +7,11 @@ local gate = stands(head_text, ARGV[1])
 local answers, won, fields, places, at = {}, {}, {}, 0, 6
 for i = 1, (#KEYS - 4) / 2 do
   local key, version, count = KEYS[2 * i + 3], ARGV[at + 1], tonumber(ARGV[at + 7])
-  local head = redis.call('GETRANGE', key, 0, 127)
-  if string.sub(head, 1, #version) ~= version then
+  local head = redis.pcall('GETRANGE', key, 0, 127)
+  if type(head) == 'table' then
+    -- Something else than a record lies there.
+    answers[i] = {0}
+  elseif string.sub(head, 1, #version) ~= version then
     local now = redis.call('TIME')
     answers[i] = {0, redis.call('GET', key), now[1], now[2]}
   elseif gate ~= '0' and (gate ~= '1' or string.find(ARGV[at + 6], 'b', 1, true)) then
