@@ -36,7 +36,7 @@ pub enum Link {
         /// What happened last.
         why: String,
     },
-    /// It is there, and cannot be used as it is; it is tried again all the same.
+    /// It is there, and cannot be used as it is, or has no room for new attempts; it is tried again all the same.
     Refused {
         /// For how long it has not been usable.
         for_how_long: Duration,

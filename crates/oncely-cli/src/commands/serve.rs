@@ -5,6 +5,7 @@ mod lookout;
 pub(crate) mod settings;
 mod telemetry;
 
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -103,11 +104,14 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
         connections_max: config.connections_max,
         drain: config.drain,
     };
-    let listen = args.listen.or(config.listen).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7300)));
+    let listen = args.listen.or(config.listen).unwrap_or(settings::LISTEN);
     let listener = TcpListener::bind(listen).await.map_err(|e| {
         Failure::new(exit::PRECONDITION, "CANNOT_LISTEN", format!("{listen}: {e}; nothing ran"))
     })?;
     let bound = listener.local_addr().unwrap_or(listen);
+    if let Some(line) = settings::tell_round(&config, bound) {
+        return Err(Failure::usage(format!("{line}; nothing ran")));
+    }
     let stop = stop_asked_for()?;
     // The admin API may read much of the ledger at once: neither requests nor signals wait for it.
     let aside = tokio::runtime::Builder::new_multi_thread()
@@ -192,21 +196,36 @@ fn bad_tls(error: &dyn std::fmt::Display) -> Failure {
 }
 
 /// Turns true when a signal asks for a stop. A second one ends the process at once.
+///
+/// A terminal that is closed asks for one, too. Without a terminal a hang-up is a wish to read the configuration anew, which is not
+/// done; whoever sends it must not lose requests by it.
 fn stop_asked_for() -> Result<watch::Receiver<bool>, Failure> {
     let handler =
         |kind| signal(kind).map_err(|e| Failure::internal(format!("signals cannot be handled: {e}")));
-    let (mut terminate, mut interrupt) =
-        (handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt, mut hangup) = (
+        handler(SignalKind::terminate())?,
+        handler(SignalKind::interrupt())?,
+        handler(SignalKind::hangup())?,
+    );
+    let has_terminal = std::io::stderr().is_terminal();
     let (sender, receiver) = watch::channel(false);
     tokio::spawn(async move {
-        for asked in 0.. {
+        let mut asked = 0;
+        loop {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
+                _ = hangup.recv() => {
+                    if !has_terminal {
+                        output::say("oncely: SIGHUP changes nothing: the configuration is read at the start; restart to have it read");
+                        continue;
+                    }
+                }
             }
             if asked > 0 {
                 std::process::exit(i32::from(exit::UNKNOWN));
             }
+            asked += 1;
             // Whoever listened may be done.
             let _ = sender.send(true);
         }
@@ -223,6 +242,9 @@ fn say_ready(
     admin: Option<SocketAddr>,
 ) {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
+    for line in settings::tell_lapsed(context, config) {
+        output::say(&format!("oncely: warning: {line}"));
+    }
     if context.store_url.starts_with("memory:") {
         output::say(
             "oncely: warning: the ledger is in memory: when this process ends everything is forgotten, and a retry after that \
@@ -244,15 +266,8 @@ fn say_ready(
             route.pattern.as_str()
         ));
     }
-    for (at, route) in config.routes.iter().enumerate() {
-        let earlier = config.routes[..at].iter().find(|earlier| earlier.pattern.covers(&route.pattern));
-        if let Some(earlier) = earlier {
-            output::say(&format!(
-                "oncely: the route {} is never reached: {} before it takes every such path, and the first that matches wins",
-                route.pattern.as_str(),
-                earlier.pattern.as_str()
-            ));
-        }
+    for line in settings::tell_unreached(config) {
+        output::say(&format!("oncely: {line}"));
     }
     if output::wants_json(global.json) {
         let admin = admin.map(|admin| format!("http://{admin}"));

@@ -36,8 +36,11 @@ fn an_answer_that_is_lost_cut_short_or_reset_is_a_doubt_that_a_person_can_settle
         first.expect_code(502, "outcome_unknown");
         assert_eq!(first.json()["retryable"], false);
         expect_named(&first, act);
+        // The first did run; only the second can say that nothing ran now.
+        assert!(!first.text().to_lowercase().contains("nothing ran"), "{}", first.text());
         let retry = gateway.order(act, "");
         retry.expect_code(409, "outcome_unknown");
+        assert!(retry.text().contains("Nothing ran now."), "{}", retry.text());
         let record = retry.json()["record"].as_str().unwrap().to_owned();
         assert_eq!(first.header("idempotency-record"), Some(record.as_str()));
         let settled = gateway::oncely(home.path())
@@ -116,6 +119,21 @@ fn a_verdict_of_a_person_is_told_as_what_it_is() {
 }
 
 #[test]
+fn what_is_wrong_with_an_answer_is_told() {
+    let (_home, upstream, gateway) = bench();
+    let guarded = gateway.order("k", "garbage");
+    guarded.expect_code(502, "outcome_unknown");
+    let passed = gateway.send(&client::request("GET", "/", &[("x-act", "garbage")], ""));
+    passed.expect_code(502, "upstream_failed");
+    for answer in [guarded, passed] {
+        let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.starts_with("the request was sent, and no proper answer came: "), "{detail}");
+        assert!(detail.contains("invalid HTTP version"), "{detail}");
+    }
+    assert_eq!(upstream.total(), 1);
+}
+
+#[test]
 fn a_service_that_does_not_answer_in_time_leaves_a_doubt() {
     let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let gateway = Gateway::start(home.path(), &upstream, "timeout = \"1s\"");
@@ -125,6 +143,8 @@ fn a_service_that_does_not_answer_in_time_leaves_a_doubt() {
     upstream.wait_for_total(1);
     gateway.order("k", "").expect_code(409, "outcome_unknown");
     assert_eq!(upstream.total(), 1);
+    let passed = gateway.send(&client::request("GET", "/", &[("x-act", "hold never")], ""));
+    passed.expect_code(504, "upstream_failed");
 }
 
 #[test]
@@ -283,6 +303,20 @@ fn a_client_that_hangs_up_does_not_cancel_and_its_retry_gets_the_real_answer() {
     assert_eq!((answer.status, answer.text().as_str()), (201, "{\"order\":1}"));
     assert_eq!(answer.header("idempotent-replayed"), Some("true"));
     assert_eq!(upstream.total(), 1);
+}
+
+#[test]
+fn a_body_that_turns_out_too_long_leaves_nothing_behind() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let gateway = Gateway::start(home.path(), &upstream, "max_body = \"1KiB\"");
+    let head = "POST /orders HTTP/1.1\r\nhost: a\r\nidempotency-key: k\r\ntransfer-encoding: chunked\r\n\r\n";
+    let chunk = format!("200\r\n{}\r\n", "x".repeat(0x200));
+    for (chunks, status) in [(3, 413), (2, 201)] {
+        let answer = gateway.send(&format!("{head}{}0\r\n\r\n", chunk.repeat(chunks)));
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert_eq!(upstream.total(), u32::from(status == 201));
+        assert_eq!(records(home.path()).len(), usize::from(status == 201));
+    }
 }
 
 #[test]

@@ -17,7 +17,8 @@ fn bench() -> (tempfile::TempDir, Upstream, Gateway) {
 fn what_can_be_read_in_two_ways_or_asks_for_another_server_is_refused() {
     let (_home, upstream, gateway) = bench();
     let long = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "y".repeat(70_000));
-    let many = format!("GET / HTTP/1.1\r\nhost: a\r\n{}\r\n", "x: y\r\n".repeat(200));
+    let many = format!("GET / HTTP/1.1\r\nhost: a\r\n{}\r\n", "x: y\r\n".repeat(100));
+    let most = format!("GET / HTTP/1.1\r\nhost: a\r\n{}\r\n", "x: y\r\n".repeat(99));
     for (request, status) in [
         ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello", 400),
         ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: +5\r\n\r\nhello", 400),
@@ -43,6 +44,7 @@ fn what_can_be_read_in_two_ways_or_asks_for_another_server_is_refused() {
         assert_eq!(answer.status, status, "{shown:?}: {}", answer.text());
     }
     assert_eq!(upstream.heads().len(), 0, "nothing was forwarded: {:?}", upstream.heads());
+    assert_eq!(gateway.send(&most).status, 200, "a hundred headers are not too many");
 }
 
 #[test]
@@ -102,6 +104,41 @@ fn headers_of_one_connection_do_not_travel_on() {
         assert!(head.contains(there), "no {there} in {head}");
     }
     assert!(head.contains(&format!("host: {}", upstream.address)), "{head}");
+}
+
+#[test]
+fn a_prefix_is_taken_off_whole_or_not_at_all() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let config = format!(
+        "[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/**\"\nupstream = \"{}/base\"\nstrip_prefix = \"/api\"\n",
+        upstream.url()
+    );
+    let gateway = Gateway::start_with(home.path(), &config);
+    for (path, sent) in [
+        ("/api/a%2Fb?x=%20", Some("/base/a%2Fb?x=%20")),
+        ("/api", Some("/base/")),
+        ("/api//a", Some("/base//a")),
+        ("/apiary/a", Some("/base/apiary/a")),
+        ("/other", Some("/base/other")),
+        // The service would get the prefix, and with it another path than the one that was meant.
+        ("/%61pi/a", None),
+        ("//api/a", None),
+        ("/api%2Fa", None),
+        ("/api;v=1/a", None),
+    ] {
+        let before = upstream.heads().len();
+        let answer = gateway.send(&client::request("GET", path, &[], ""));
+        let heads = upstream.heads().split_off(before);
+        match sent {
+            Some(sent) => {
+                assert!(heads[0].starts_with(&format!("GET {sent} HTTP/1.1")), "{path}: {}", heads[0])
+            }
+            None => {
+                answer.expect_code(400, "bad_request");
+                assert_eq!(heads.len(), 0, "{path}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod gateway;
 mod grpc;
 mod hygiene;
 mod kills;
+mod operating;
 mod parallel;
 mod passing;
 mod providers;

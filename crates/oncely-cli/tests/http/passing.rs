@@ -63,6 +63,78 @@ fn a_websocket_passes_through() {
 }
 
 #[test]
+fn an_answer_of_a_service_of_http_1_0_goes_on_as_one_of_ours() {
+    let (_home, upstream, gateway) = bench();
+    for (method, key) in [("GET", "a"), ("POST", "b"), ("POST", "b")] {
+        let headers = [("idempotency-key", key), ("x-act", "http10")];
+        let mut stream = client::open(gateway.address, &client::request(method, "/old", &headers, ""));
+        let mut version = [0; 8];
+        stream.read_exact(&mut version).unwrap();
+        assert_eq!(version, *b"HTTP/1.1", "{method}");
+        let answer = read_answer(&mut version.as_slice().chain(&mut stream)).unwrap();
+        assert_eq!((answer.status, answer.text().as_str()), (201, "until the end"), "{method}");
+        // Its end is marked, so that the connection goes on.
+        stream.write_all(client::request("GET", "/next", &[], "").as_bytes()).unwrap();
+        assert_eq!(read_answer(&mut stream).unwrap().status, 200, "{method}");
+    }
+    assert_eq!(upstream.total(), 1);
+}
+
+#[test]
+fn a_request_without_a_body_says_that_its_length_is_nothing() {
+    let (_home, upstream, gateway) = bench();
+    // Guarded, guarded without a word about it, and passing through.
+    for request in [
+        "POST /a HTTP/1.1\r\nhost: a\r\nidempotency-key: 1\r\ncontent-length: 0\r\n\r\n",
+        "POST /b HTTP/1.1\r\nhost: a\r\nidempotency-key: 2\r\n\r\n",
+        "PUT /c HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n",
+    ] {
+        assert_eq!(gateway.send(request).status, 201, "{request}");
+    }
+    let heads = upstream.heads();
+    assert_eq!(heads.len(), 3);
+    for head in heads {
+        assert_eq!(head.matches("content-length: 0\r\n").count(), 1, "{head}");
+        assert!(!head.contains("transfer-encoding"), "{head}");
+    }
+}
+
+#[test]
+fn what_waits_for_a_word_gets_it_here_and_trailers_end_here() {
+    let (_home, upstream, gateway) = bench();
+    let expect = "host: a\r\nexpect: 100-continue\r\ncontent-length: 2\r\n";
+    let chunked =
+        "host: a\r\nte: trailers\r\nx-act: trailers\r\ntransfer-encoding: chunked\r\ntrailer: x-q\r\n";
+    for (method, key) in [("POST", "idempotency-key: e\r\n"), ("PUT", "")] {
+        let mut stream = client::open(gateway.address, &format!("{method} /e HTTP/1.1\r\n{key}{expect}\r\n"));
+        assert_eq!(read_head(&mut stream), "HTTP/1.1 100 Continue\r\n\r\n", "{method}");
+        stream.write_all(b"{}").unwrap();
+        assert_eq!(read_answer(&mut stream).unwrap().status, 201, "{method}");
+        let key = key.replace("e\r", "t\r");
+        let head = format!("{method} /t HTTP/1.1\r\n{key}{chunked}\r\n");
+        let mut stream = client::open(gateway.address, &format!("{head}2\r\n{{}}\r\n0\r\nx-q: 1\r\n\r\n"));
+        let answer = read_answer(&mut stream).unwrap();
+        assert_eq!((answer.status, answer.text().as_str()), (201, "abc"), "{method}");
+        assert_eq!(answer.header("trailer"), None, "none is announced that does not come");
+    }
+    let heads = upstream.heads();
+    assert_eq!(heads.len(), 4);
+    assert!(heads.iter().all(|head| !head.contains("expect:") && !head.contains("trailer:")), "{heads:?}");
+    assert_eq!(upstream.effects().values().sum::<u32>(), 4);
+}
+
+#[test]
+fn a_guarded_request_stays_one_whatever_it_wishes_to_become() {
+    let (_home, upstream, gateway) = bench();
+    let headers = [("connection", "Upgrade"), ("upgrade", "websocket"), ("idempotency-key", "k")];
+    let request = client::post("/orders", &headers, "{}");
+    assert_eq!(gateway.send(&request).status, 201);
+    assert_eq!(gateway.send(&request).header("idempotent-replayed"), Some("true"));
+    assert!(!upstream.heads()[0].contains("upgrade"), "{}", upstream.heads()[0]);
+    assert_eq!(upstream.total(), 1);
+}
+
+#[test]
 fn an_answer_too_long_to_keep_streams_on_and_is_remembered_without_its_result() {
     let (home, upstream, gateway) = bench();
     let length = 3 * 1024 * 1024;
@@ -116,6 +188,24 @@ fn http2_is_spoken_on_both_sides_without_tls() {
     for home in &homes {
         assert_eq!(records(home.path()).len(), 1);
     }
+}
+
+#[test]
+fn a_client_of_http2_that_is_not_ours_is_served() {
+    let (_home, upstream, gateway) = bench();
+    let url = format!("http://{}/orders", gateway.address);
+    let order = || {
+        let curl = std::process::Command::new("curl")
+            .args(["--silent", "--http2-prior-knowledge", "--max-time", "120", "--include"])
+            .args(["-H", "idempotency-key: k", "-d", "{}", &url])
+            .output()
+            .unwrap();
+        String::from_utf8(curl.stdout).unwrap()
+    };
+    let (first, second) = (order(), order());
+    assert!(first.starts_with("HTTP/2 201") && first.ends_with("{\"order\":1}"), "{first}");
+    assert!(second.contains("idempotent-replayed: true") && second.ends_with("{\"order\":1}"), "{second}");
+    assert_eq!(upstream.total(), 1);
 }
 
 #[test]

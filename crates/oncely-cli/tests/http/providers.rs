@@ -194,6 +194,50 @@ fn another_account_of_the_provider_is_another_request() {
     assert_eq!(upstream.total(), 2);
 }
 
+/// Providers keep a key unique within an account, an endpoint, a region or a credential: a key that came twice within it would be
+/// taken for a retry, one that came outside of it again would not. So a key of ours goes to one place only, in one request.
+#[test]
+fn a_key_of_ours_is_sent_to_one_account_endpoint_and_region_only() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let route = |name: &str| {
+        format!(
+            "[[route]]\nmatch = \"/{name}/**\"\nupstream = \"{}\"\nprovider = \"ours\"\nmethods = [\"POST\", \"PUT\"]\n",
+            upstream.url()
+        )
+    };
+    let provider = "[[provider]]\nname = \"ours\"\nkey = { header = \"Idempotency-Key\" }\nmethods = [\"POST\", \
+                    \"PUT\"]\nscope = \"account\"\naccount_headers = [\"X-Account\"]\n";
+    let config = format!("[server]\nadmin = \"off\"\n{provider}{}{}", route("eu"), route("us"));
+    let gateway = Gateway::start_with(home.path(), &config);
+    let send = |method: &str, path: &str, credential: &str, more: &[(&str, &str)]| {
+        let headers = [&[("authorization", credential)], more].concat();
+        gateway.send(&client::request(method, path, &headers, "{\"amount\":1}"))
+    };
+    let named = ("idempotency-key", "k");
+    assert_eq!(send("POST", "/eu/pay", "Bearer a", &[named]).status, 201);
+    // Another credential, and another region behind another route, are other intents.
+    assert_eq!(send("POST", "/eu/pay", "Bearer b", &[named]).status, 201);
+    assert_eq!(send("POST", "/us/pay", "Bearer a", &[named]).status, 201);
+    // Another endpoint, method or account with one key is a mistake, and nothing is sent.
+    send("POST", "/eu/refund", "Bearer a", &[named]).expect_code(409, "key_reused");
+    send("PUT", "/eu/pay", "Bearer a", &[named]).expect_code(409, "key_reused");
+    send("POST", "/eu/pay", "Bearer a", &[named, ("x-account", "2")]).expect_code(409, "key_reused");
+    // Without a key, all of these make it another one.
+    for (method, path, account) in [
+        ("POST", "/eu/pay", "1"),
+        ("POST", "/eu/refund", "1"),
+        ("PUT", "/eu/pay", "1"),
+        ("POST", "/eu/pay", "2"),
+    ] {
+        assert_eq!(send(method, path, "Bearer a", &[("x-account", account)]).status, 201, "{method} {path}");
+    }
+    let mut keys: Vec<String> = upstream.heads().iter().map(|head| key_of(head)).collect();
+    assert_eq!(keys.len(), 7);
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), 7, "no two requests had one key: {keys:?}");
+}
+
 #[test]
 fn a_retry_after_the_provider_has_forgotten_the_key_halts() {
     // Remembered for an hour, a retry is harmless; remembered for a moment, it might pay twice.

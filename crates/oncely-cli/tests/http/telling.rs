@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use oncely_testkit::servers::{Redis, Tap};
 
+use crate::client;
 use crate::gateway::{Gateway, ONCELY, command, oncely, one_thread, write_config};
 use crate::upstream::Upstream;
 
@@ -94,6 +95,48 @@ fn a_service_that_cannot_be_reached_and_can_again_is_told_of_once_each() {
     gateway.signal(Signal::SIGTERM);
     assert!(gateway.child.wait().unwrap().success());
     assert_eq!(said.rest(), [""; 0], "one line each");
+}
+
+#[test]
+fn that_a_route_cannot_tell_its_tenants_apart_is_told_once_to_who_can_change_it() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let route = |pattern: &str, tenant: &str| {
+        format!("[[route]]\nmatch = \"{pattern}\"\nupstream = \"{}\"\n{tenant}\n", upstream.url())
+    };
+    let named = route("/named/**", "tenant = { header = \"X-Tenant\" }");
+    let config = format!("[server]\nthreads = 1\n{named}{}", route("/**", ""));
+    let (mut gateway, said) = start(command(home.path(), &write_config(home.path(), &config)));
+    assert!(said.next().contains("the route /named/** believes the header x-tenant"));
+    for round in 0..3 {
+        // What a client writes is never part of it, not even what looks like the name of a scheme.
+        for (path, header) in [
+            ("/a", ("cookie", "session=s3cret")),
+            ("/a", ("authorization", "hmac-s3cret")),
+            ("/named/a", ("authorization", "Bearer s3cret")),
+        ] {
+            let request = client::post(path, &[("idempotency-key", "s3cret-key"), header], "{}");
+            gateway.send(&request).expect_code(400, "tenant_required");
+        }
+        if round == 0 {
+            let mut lines = [said.next(), said.next()];
+            lines.sort_unstable();
+            assert!(
+                lines[0].contains("requests to the route /** are refused (400 tenant_required)")
+                    && lines[0].contains("tenant = { header = "),
+                "{lines:?}"
+            );
+            assert!(
+                lines[1].contains("requests to the route /named/** are refused")
+                    && lines[1].contains("x-tenant"),
+                "{lines:?}"
+            );
+            assert!(lines.iter().all(|line| !line.to_lowercase().contains("s3cret")), "{lines:?}");
+        }
+    }
+    gateway.signal(Signal::SIGTERM);
+    assert!(gateway.child.wait().unwrap().success());
+    assert_eq!(said.rest(), [""; 0], "one line each");
+    assert_eq!(upstream.heads().len(), 0);
 }
 
 /// Answers one request.

@@ -226,6 +226,14 @@ fn answer(mut stream: &TcpStream, request: &Request, number: u32, book: &Book) -
             stream.write_all(json("201 Created", "").as_bytes())?;
             return Ok(false);
         }
+        "http10" => {
+            stream.write_all(b"HTTP/1.0 201 Created\r\n\r\nuntil the end")?;
+            return Ok(false);
+        }
+        "trailers" => {
+            "HTTP/1.1 201 Created\r\ntransfer-encoding: chunked\r\ntrailer: x-t\r\n\r\n3\r\nabc\r\n0\r\nx-t: 1\r\n\r\n".to_owned()
+        }
+        "garbage" => "nothing that anybody would call HTTP\r\n\r\n".to_owned(),
         "hop" => json("200 OK", "connection: x-private\r\nx-private: 1\r\nkeep-alive: timeout=5\r\n"),
         "big" => {
             let body = "x".repeat(argument.parse().unwrap());

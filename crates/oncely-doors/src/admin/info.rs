@@ -9,7 +9,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
 use oncely::Purged;
 use oncely::policy_file::ToolPolicy;
-use oncely_core::{IntentId, Kind, Matching, Namespace, ToolName};
+use oncely_core::{IntentId, Kind, Link, Matching, Namespace, ToolName};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ pub(super) async fn healthz(ask: Ask) -> Result<Response<Body>, Problem> {
     json_of(StatusCode::OK, &json!({ "status": "ok" }))
 }
 
-/// `GET /readyz`: the ledger can be read, and whoever writes it answers.
+/// `GET /readyz`: the ledger can be read, whoever writes it answers, and there is room for new attempts.
 pub(super) async fn readyz(ask: Ask) -> Result<Response<Body>, Problem> {
     ask.query.finish()?;
     let store = ask.state.oncely.store();
@@ -38,9 +38,11 @@ pub(super) async fn readyz(ask: Ask) -> Result<Response<Body>, Problem> {
         store.flush().await
     };
     match tokio::time::timeout(READY_PATIENCE, usable).await {
-        Ok(Ok(())) => json_of(StatusCode::OK, &json!({ "status": "ready" })),
+        Ok(Ok(())) if !matches!(store.health().link, Link::Refused { .. }) => {
+            json_of(StatusCode::OK, &json!({ "status": "ready" }))
+        }
         // Open to everybody, so it does not say why.
-        Ok(Err(_)) | Err(_) => {
+        Ok(_) | Err(_) => {
             let detail = "the ledger cannot be used; nothing runs until it can";
             Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", detail).retryable())
         }

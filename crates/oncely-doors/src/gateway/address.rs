@@ -1,9 +1,12 @@
 //! Where a service is: `http://host:port`, `https://host`, or `h2c://host:port` for HTTP/2 without TLS.
 
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use http::uri::Authority;
 use http::{HeaderValue, Uri};
+
+use super::pattern::read_path;
 
 /// How a service is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +41,19 @@ impl Address {
     pub fn scheme(&self) -> &'static str {
         if self.speech == Speech::Tls { "https" } else { "http" }
     }
+
+    /// Whether this is where we listen ourselves, as far as its text tells: a request would go round for ever.
+    pub fn is_at(&self, listening: SocketAddr) -> bool {
+        let ours = listening.ip().to_canonical();
+        let is_ours = match self.host.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
+            Ok(ip) if ours.is_unspecified() || ip.is_unspecified() => ip.is_loopback() || ip.is_unspecified(),
+            Ok(ip) => ip == ours,
+            Err(_) => {
+                self.host.eq_ignore_ascii_case("localhost") && (ours.is_loopback() || ours.is_unspecified())
+            }
+        };
+        is_ours && self.port == listening.port()
+    }
 }
 
 impl FromStr for Address {
@@ -69,7 +85,18 @@ impl FromStr for Address {
         }
         let host_header = HeaderValue::from_str(authority.as_str()).map_err(|e| format!("{shown:?}: {e}"))?;
         let base = uri.path().trim_end_matches('/').to_owned();
-        let port = authority.port_u16().unwrap_or(port);
+        if let Err(why) = read_path(uri.path()) {
+            return Err(format!("{shown:?}: {why}"));
+        }
+        let port = match authority.as_str().rsplit_once(':') {
+            // The last colon of an address of version 6 stands within its brackets.
+            Some((_, given)) if !given.ends_with(']') => given
+                .parse()
+                .ok()
+                .filter(|port| *port != 0)
+                .ok_or_else(|| format!("{shown:?}: {given:?} is no port; allowed: 1 to 65535"))?,
+            _ => port,
+        };
         Ok(Self { speech, authority, host_header, host, port, base })
     }
 }
@@ -77,6 +104,27 @@ impl FromStr for Address {
 #[cfg(test)]
 mod tests {
     use super::{Address, Speech};
+
+    #[test]
+    fn an_address_that_leads_back_is_known_for_one() {
+        for (upstream, listening, back) in [
+            ("http://127.0.0.1:7300", "127.0.0.1:7300", true),
+            ("http://localhost:7300", "127.0.0.1:7300", true),
+            ("http://localhost:7300", "[::1]:7300", true),
+            ("http://127.0.0.1:7300/base", "0.0.0.0:7300", true),
+            ("http://0.0.0.0:7300", "0.0.0.0:7300", true),
+            ("https://[::1]", "[::]:443", true),
+            ("http://10.0.0.1:7300", "10.0.0.1:7300", true),
+            ("http://127.0.0.1:9000", "127.0.0.1:7300", false),
+            ("http://10.0.0.1:7300", "127.0.0.1:7300", false),
+            ("http://127.0.0.2:7300", "127.0.0.1:7300", false),
+            ("http://shop:7300", "0.0.0.0:7300", false),
+            ("http://localhost:7300", "10.0.0.1:7300", false),
+        ] {
+            let address: Address = upstream.parse().unwrap();
+            assert_eq!(address.is_at(listening.parse().unwrap()), back, "{upstream} {listening}");
+        }
+    }
 
     #[test]
     fn addresses_are_read_and_bad_ones_refused() {
@@ -88,9 +136,17 @@ mod tests {
             ("::1", 9000, "[::1]:9000")
         );
         assert_eq!("h2c://a:1".parse::<Address>().unwrap().speech, Speech::Http2);
+        assert_eq!("https://[::1]".parse::<Address>().unwrap().port, 443);
         for bad in
             ["", "127.0.0.1:9000", "ftp://a", "http://", "http://u:p@a", "http://a?x", "/path", "http://a b"]
         {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+        // The usual port would be another service than the one that was meant.
+        for bad in ["http://a:99999", "http://a:0", "http://a:", "http://[::1]:70000"] {
+            assert!(bad.parse::<Address>().unwrap_err().contains("is no port"), "{bad}");
+        }
+        for bad in ["http://a/../b", "http://a/%zz", "http://a/x/%2e%2e"] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
         for secret in ["http://u:s3cret@host:bad", "ftp://u:s3cret@host", "http://u:s3cret@h", "u:s3cret@h"] {

@@ -1,9 +1,11 @@
 //! What the gateway counts about itself, for metrics. Every lane counts for itself; who reads adds them up.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::advice::Advice;
 use super::reach::{Reach, Unreached};
 
 /// Counters of one lane.
@@ -18,6 +20,7 @@ pub struct Counters {
     unreachable: AtomicU64,
     failed: AtomicU64,
     pub(super) reach: Reach,
+    pub(super) advice: Advice,
 }
 
 /// What is counted.
@@ -103,6 +106,11 @@ impl AllCounters {
     /// The services that could not be reached when they were last tried.
     pub fn unreached(&self) -> Vec<Unreached> {
         Reach::unreached(self.0.iter().map(|lane| &lane.reach))
+    }
+
+    /// What should be known about routes, of which requests have shown it since this was asked last: a line for each.
+    pub fn advice(&self) -> BTreeSet<String> {
+        self.0.iter().flat_map(|lane| lane.advice.take()).collect()
     }
 
     /// In the text format of Prometheus.

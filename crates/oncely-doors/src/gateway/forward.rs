@@ -6,7 +6,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{Uri, Version};
+use http::{Response, Uri, Version};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::address::Address;
@@ -60,6 +60,28 @@ pub struct Way {
     pub host: HostSeen,
     /// What it hears about who asks.
     pub forwarded: Forwarded,
+}
+
+impl Way {
+    /// A path without the prefix, which ends where a segment does.
+    fn below<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let rest = path.strip_prefix(self.strip_prefix.as_str())?;
+        (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+    }
+
+    /// Whether a path, by what it means, begins with the prefix, and spells it in another way: it could not be taken off, and
+    /// the service would get another path than was meant. `read` is the path as [`super::pattern::read_path`] gave it.
+    pub fn is_misspelt(&self, path: &str, read: &str) -> bool {
+        self.below(path).is_none() && self.below(read).is_some()
+    }
+}
+
+/// An answer of a service, as it goes on: without what spoke of the connection to the service, its version included.
+pub fn passed_on<B>(mut answer: Response<B>) -> Response<B> {
+    drop_hop_by_hop(answer.headers_mut());
+    // The next hop is ours: that the service speaks HTTP/1.0 does not make us do so.
+    *answer.version_mut() = Version::HTTP_11;
+    answer
 }
 
 /// The one protocol that may be changed to. Any other would be a tunnel past every route and guard: HTTP/2 above all.
@@ -121,7 +143,7 @@ pub fn prepare(parts: &mut Parts, address: &Address, way: &Way, peer: Option<&Pe
 /// The path and query as the service gets them; nothing where they are that already.
 fn moved(uri: &Uri, address: &Address, way: &Way) -> Option<Uri> {
     let path = uri.path();
-    let below = path.strip_prefix(way.strip_prefix.as_str()).unwrap_or(path);
+    let below = way.below(path).unwrap_or(path);
     let same = below.len() == path.len() && address.base.is_empty();
     let path_and_query = match uri.path_and_query() {
         Some(_) if same && uri.authority().is_none() => return None,
@@ -358,9 +380,31 @@ mod tests {
             (&stripe, "/stripe/v1/charges?a=1", "https://up", "/v1/charges?a=1"),
             (&stripe, "/stripe", "https://up", "/"),
             (&stripe, "/stripe?a", "https://up", "/?a"),
+            (&stripe, "/stripes/v1", "https://up", "/stripes/v1"),
             (&Way::default(), "/orders", "http://up/base/", "/base/orders"),
         ] {
             assert_eq!(prepared(way, &[], path, upstream).0, expected);
+        }
+    }
+
+    #[test]
+    fn a_prefix_that_is_spelled_in_another_way_is_known_for_one() {
+        let stripe = Way { strip_prefix: "/stripe".into(), ..Way::default() };
+        for (path, misspelt) in [
+            ("/stripe/v1", false),
+            ("/stripe", false),
+            ("/stripe/%76%31", false),
+            ("/stripes/v1", false),
+            ("/other", false),
+            ("/%73tripe/v1", true),
+            ("//stripe/v1", true),
+            ("/stripe%2fv1", true),
+            ("/stripe;a=1/v1", true),
+            ("/stripe\\v1", true),
+        ] {
+            let read = crate::gateway::pattern::read_path(path).unwrap();
+            assert_eq!(stripe.is_misspelt(path, &read), misspelt, "{path}");
+            assert!(!Way::default().is_misspelt(path, &read), "{path}");
         }
     }
 }

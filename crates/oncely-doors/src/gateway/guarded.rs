@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HeaderValue};
 use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use oncely::AttemptInfo;
 use oncely::tower::{Body, Class, Code, Dialect, IDEMPOTENCY_KEY, Judge, Problem, Reader, Said};
 use oncely_core::KeyOrigin;
@@ -78,16 +78,17 @@ impl Destination {
                 return said(problem, reader, Class::NotStarted, why);
             }
         };
+        if takes_body(&parts.method) && body.as_whole().is_some_and(|whole| whole.is_empty()) {
+            // Some services refuse (411) what says of no length at all, and our client adds none.
+            parts.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
         forward::prepare(&mut parts, self.upstream.address(), &self.way, peer, Wish::Plain);
         match self.upstream.send(Request::from_parts(parts, body), Reuse::Allowed, None).await {
             Ok(response) if response.status().is_informational() => {
                 let why = "it changed the protocol without being asked".to_owned();
                 self.failed(SendFailure::MaybeSent(why), reader, attempt.as_ref())
             }
-            Ok(mut response) => {
-                forward::drop_hop_by_hop(response.headers_mut());
-                response
-            }
+            Ok(response) => forward::passed_on(response),
             Err(failure) => self.failed(failure, reader, attempt.as_ref()),
         }
     }
@@ -140,7 +141,7 @@ impl Destination {
         reader: Reader,
         attempt: Option<&AttemptInfo>,
     ) -> Response<AnswerBody> {
-        let (status, known) = match failure {
+        let (status, why) = match failure {
             SendFailure::NotSent(why) => {
                 self.counters.add(Count::Unreachable);
                 let detail = "the service could not be reached and nothing was sent; nothing happened";
@@ -148,7 +149,7 @@ impl Destination {
                 return said(problem, reader, Class::NotStarted, format!("nothing was sent: {why}"));
             }
             SendFailure::MaybeSent(why) => {
-                (StatusCode::BAD_GATEWAY, format!("the request was sent, and no answer came: {why}"))
+                (StatusCode::BAD_GATEWAY, format!("the request was sent, and no proper answer came: {why}"))
             }
             SendFailure::CutShort(pause) => (StatusCode::GATEWAY_TIMEOUT, pause.why().to_owned()),
             SendFailure::TimedOut(waited) => {
@@ -160,11 +161,18 @@ impl Destination {
             }
         };
         self.counters.add(Count::Failed);
-        let detail = "the request was sent and no answer came: it may have happened. A retry with the same key will \
-                      say what is known, and run it again only where that is harmless";
+        let detail = format!(
+            "{why}. It may have happened. A retry with the same key will say what is known, and run it again only where that \
+             is harmless"
+        );
         let problem = Problem::new(Code::OutcomeUnknown, detail).with_status(status);
-        said(about(problem, attempt), reader, Class::Unknown, known)
+        said(about(problem, attempt), reader, Class::Unknown, why)
     }
+}
+
+/// Whether a request of this method usually has a body, so that none is said to be none.
+fn takes_body(method: &Method) -> bool {
+    matches!(*method, Method::POST | Method::PUT | Method::PATCH)
 }
 
 /// A problem with the record that it is about, and the key that the caller gave.

@@ -117,7 +117,7 @@ impl Gateway {
             let detail = "no route of this gateway fits the path; nothing was forwarded";
             return (self.refused(&request, Problem::new(Code::NoRoute, detail)), None);
         };
-        if let Some(why) = route.refusal(&request) {
+        if let Some(why) = route.refusal(&request, &path) {
             return (self.refused(&request, Problem::new(Code::BadRequest, why)), Some(route));
         }
         if route.methods.contains(request.method()) {
@@ -148,7 +148,8 @@ fn refusal<B>(request: &Request<B>) -> Option<&'static str> {
     }
     if http1 && request.uri().authority().is_some() {
         return Some(
-            "the request names another server in its first line; this gateway forwards to its own upstreams only; nothing was forwarded",
+            "the request names a server in its first line, as it would to a proxy, and this is none: it forwards to its own upstreams \
+             only; nothing was forwarded. Send the path alone",
         );
     }
     let mut hosts = request.headers().get_all(HOST).iter();

@@ -6,11 +6,12 @@
 //! - [`upstream`]: connections, exact about whether anything was sent; `wire`: one of them. [`forward`]: what changes on the way.
 //! - [`serve`]: listens, speaks TLS, drains. `lanes`: the threads that requests stay on; `alert`: when they do not sleep;
 //!   `courtesy`: when others run first. `connection`, `activity`: one client, put to rest while it is silent.
-//! - `counters`, `reach`: for metrics and operators. `traced`: requests as spans. `upgrade`: WebSockets. `upload`: long
+//! - `counters`, `reach`, `advice`, `validity`: for metrics and operators. `traced`: requests as spans. `upgrade`: WebSockets. `upload`: long
 //!   bodies. [`check`]: asks a service about an attempt in doubt.
 
 mod activity;
 pub mod address;
+mod advice;
 mod alert;
 pub mod check;
 pub mod config;
@@ -30,6 +31,7 @@ mod traced;
 mod upgrade;
 mod upload;
 pub mod upstream;
+mod validity;
 mod wire;
 
 pub use self::activity::Underway;
@@ -38,5 +40,6 @@ pub use self::counters::{AllCounters, Count, Counters};
 pub use self::handle::{Answer, Gateway};
 pub use self::lanes::Lanes;
 pub use self::reach::Unreached;
-pub use self::tls::{TlsError, acceptor, connector};
+pub use self::tls::{TlsError, acceptor, connector, lapsed};
 pub use self::upload::{Pause, Upload};
+pub use self::validity::Lapse;

@@ -64,8 +64,8 @@ impl PathPattern {
 
     /// What stands before the first wildcard: whole segments.
     pub fn literal_prefix(&self) -> String {
-        let literal: Vec<&str> = self.text[1..].split('/').take_while(|s| !s.contains('*')).collect();
-        literal.iter().map(|segment| format!("/{segment}")).collect()
+        let literal = self.text[1..].split('/').take_while(|s| !s.contains('*') && !s.is_empty());
+        literal.map(|segment| format!("/{segment}")).collect()
     }
 
     /// Whether every path that fits the other one fits this one, too. Tried with samples of the other: with nothing, one thing
@@ -104,16 +104,29 @@ impl PathPattern {
     }
 }
 
+/// Where a segment does not fit, only the latest `**` has to take one more: what an earlier one could take, that one can, too.
+/// So a long path costs little, whatever the pattern.
 fn segments_match(pattern: &[String], path: &[&str]) -> bool {
-    match pattern.split_first() {
-        None => path.is_empty(),
-        Some((first, rest)) if first == "**" => {
-            (0..=path.len()).any(|skip| segments_match(rest, &path[skip..]))
+    let (mut at, mut seen) = (0, 0);
+    let mut latest = None;
+    while let Some(segment) = path.get(seen) {
+        match (pattern.get(at), latest) {
+            (Some(piece), _) if piece == "**" => {
+                at += 1;
+                latest = Some((at, seen));
+            }
+            (Some(piece), _) if glob(piece, segment) => {
+                at += 1;
+                seen += 1;
+            }
+            (_, Some((after, taken))) => {
+                latest = Some((after, taken + 1));
+                (at, seen) = (after, taken + 1);
+            }
+            (_, None) => return false,
         }
-        Some((first, rest)) => path
-            .split_first()
-            .is_some_and(|(segment, below)| glob(first, segment) && segments_match(rest, below)),
     }
+    pattern[at..].iter().all(|piece| piece == "**")
 }
 
 /// `*` stands for any characters, also none.
@@ -210,9 +223,23 @@ mod tests {
             ("/", "/", true),
             ("/", "/a", false),
             ("//", "/", true),
+            ("/**/a/**/b", "/a/x/a/b/b", true),
+            ("/**/a/**/b", "/a/x/b/c", false),
+            ("/**/a/b", "/a/c/a/b", true),
+            ("/a/**/**", "/a", true),
+            ("/**/a*/**/c/**", "/x/ab/y/c", true),
+            ("/**/*", "/", true),
         ] {
             assert_eq!(fits(pattern, path), expected, "{pattern} {path}");
         }
+    }
+
+    /// Tried one by one, the ways to divide this path among the wildcards would outlast anybody's patience.
+    #[test]
+    fn a_long_path_costs_little_whatever_the_pattern() {
+        let path = "/a".repeat(30_000);
+        assert!(!fits("/**/a/**/a/**/a/**/a/**/b", &path));
+        assert!(fits("/**/a/**/a/**/a/**/a/**", &path));
     }
 
     #[test]
@@ -250,7 +277,8 @@ mod tests {
 
     #[test]
     fn the_literal_prefix_ends_before_the_first_wildcard() {
-        for (pattern, prefix) in [("/stripe/**", "/stripe"), ("/a/b*/c", "/a"), ("/**", ""), ("/a/b", "/a/b")]
+        for (pattern, prefix) in
+            [("/stripe/**", "/stripe"), ("/a/b*/c", "/a"), ("/**", ""), ("/a/b", "/a/b"), ("/a/", "/a")]
         {
             assert_eq!(PathPattern::parse(pattern).unwrap().literal_prefix(), prefix);
         }

@@ -13,6 +13,7 @@ use tokio_rustls::TlsConnector;
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 
+use super::advice;
 use super::check::check_of;
 use super::config::RouteConfig;
 use super::counters::{Count, Counters};
@@ -50,6 +51,9 @@ pub(super) struct Route {
     dry_run: DryRun,
     /// The service can be asked about a request in doubt.
     is_checked: bool,
+    /// What its operator is told when nobody can tell whose requests are.
+    about_tenants: String,
+    counters: Arc<Counters>,
 }
 
 /// Whether a header is one by which some services take a request for one of another method.
@@ -58,8 +62,14 @@ fn overrides_method(name: &HeaderName) -> bool {
 }
 
 impl Route {
-    /// Why a request cannot be forwarded on this route: it would be another to the service than to us.
-    pub(super) fn refusal<B>(&self, request: &Request<B>) -> Option<&'static str> {
+    /// Why a request cannot be forwarded on this route: it would be another to the service than to us. `read` is its path as it
+    /// was read to find the route.
+    pub(super) fn refusal<B>(&self, request: &Request<B>, read: &str) -> Option<&'static str> {
+        if self.way.is_misspelt(request.uri().path(), read) {
+            return Some(
+                "the path spells the prefix that is taken off here in another way; nothing was forwarded. Write it plainly",
+            );
+        }
         // One look at all of them is cheaper than a search for each.
         if !self.methods.is_empty() && request.headers().keys().any(overrides_method) {
             return Some(
@@ -158,6 +168,8 @@ impl Route {
             plain: plain.policy(plain_policy).layer(to(plain_key)),
             dry_run: config.dry_run,
             is_checked: config.check.is_some(),
+            about_tenants: advice::about_tenants(config.pattern.as_str(), &config.tenant),
+            counters: counters.clone(),
             upstream,
             way,
             dialect: config.dialect,
@@ -178,10 +190,14 @@ impl Route {
         let service = if self.takes_key.contains(request.method()) { &self.keyed } else { &self.plain };
         let mut service = service.clone();
         service.get_mut().peer = Some(peer.clone());
-        match service.call(request).await {
+        let answer = match service.call(request).await {
             Ok(answer) => answer,
             Err(never) => match never {},
+        };
+        if answer.extensions().get::<Code>() == Some(&Code::TenantRequired) {
+            self.counters.advice.note(&self.about_tenants);
         }
+        answer
     }
 
     /// Passes a request through: nothing is buffered, nothing remembered.
@@ -206,10 +222,7 @@ impl Route {
                 }
                 SendFailure::MaybeSent("it changed the protocol without being asked".to_owned())
             }
-            Ok(mut response) => {
-                forward::drop_hop_by_hop(response.headers_mut());
-                return response.map(Body::passed);
-            }
+            Ok(response) => return forward::passed_on(response).map(Body::passed),
             Err(failure) => failure,
         };
         let problem = match failure {
@@ -218,9 +231,10 @@ impl Route {
                 let detail = "the service could not be reached and nothing was sent; nothing happened";
                 Problem::new(Code::UpstreamUnreachable, detail)
             }
-            SendFailure::MaybeSent(_) => {
+            SendFailure::MaybeSent(why) => {
                 counters.add(Count::Failed);
-                Problem::new(Code::UpstreamFailed, "the request was sent, and the connection broke off")
+                let detail = format!("the request was sent, and no proper answer came: {why}");
+                Problem::new(Code::UpstreamFailed, detail)
             }
             SendFailure::TimedOut(_) => {
                 counters.add(Count::Failed);

@@ -56,6 +56,12 @@ async fn every_change_is_audited_with_the_name_of_the_token() {
     let server = guarded(&directory).await;
     let begin = json!({ "tool": "charge", "key": "k" });
     let claim = server.post_as("/v1/begin", WRITER, begin).await.expect(201);
+    // A heartbeat changes nothing but how long whoever began is believed; nobody else can send it, and it has no event.
+    let held = json!({ "id": claim["id"], "token": claim["token"] });
+    assert_eq!(server.post_as("/v1/renew", OTHER, held.clone()).await.problem(403), "not_yours");
+    for _ in 0..2 {
+        assert_eq!(server.post_as("/v1/renew", WRITER, held.clone()).await.expect(200)["renewed"], true);
+    }
     let end = json!({ "id": claim["id"], "token": claim["token"], "outcome": "unknown", "message": "reset" });
     assert_eq!(server.post_as("/v1/complete", OTHER, end.clone()).await.problem(403), "not_yours");
     assert_eq!(server.post_as("/v1/complete", WRITER, end).await.expect(200)["state"], "in_doubt");
@@ -67,6 +73,7 @@ async fn every_change_is_audited_with_the_name_of_the_token() {
     let seen = version(server.send("GET", &path, READER, "").await.expect(200));
     server.post_as(&format!("{path}/forget"), WRITER, json!({ "version": seen })).await.expect(200);
     assert_eq!(server.send("GET", &path, READER, "").await.problem(404), "no_record");
+    server.post_as("/v1/purge", OTHER, json!({})).await.expect(200);
     let log = server.send("GET", "/v1/events", READER, "").await.expect(200);
     let told: Vec<(&str, &str)> = log["events"]
         .as_array()
@@ -79,6 +86,7 @@ async fn every_change_is_audited_with_the_name_of_the_token() {
         ("in_doubt", "billing"),
         ("resolved_rejected", "other"),
         ("forgotten", "billing"),
+        ("purged", "other"),
     ];
     assert_eq!(told, expected);
     server.stop().await;

@@ -3,8 +3,10 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
-use oncely_core::{StoreError, StoreErrorKind};
+use oncely_core::{Link, StoreError, StoreErrorKind};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -37,6 +39,8 @@ pub(crate) struct Files {
     turn: PathBuf,
     lock: PathBuf,
     opened: Option<[Identity; 3]>,
+    /// When it was first seen that too little space is left.
+    short_since: Mutex<Option<Instant>>,
 }
 
 /// Tells a file from another one that took its name.
@@ -67,7 +71,13 @@ impl Files {
             name.push(suffix);
             PathBuf::from(name)
         };
-        Ok(Self { turn: beside("-turn"), lock: beside("-lock"), path, opened: None })
+        Ok(Self {
+            turn: beside("-turn"),
+            lock: beside("-lock"),
+            path,
+            opened: None,
+            short_since: Mutex::default(),
+        })
     }
 
     /// The database file.
@@ -125,6 +135,18 @@ impl Files {
                 min_bytes >> 20
             ),
         ))
+    }
+
+    /// How the way to the ledger is: always open, but it leads nowhere for new attempts while too little space is free.
+    pub(crate) fn link(&self, min_bytes: u64) -> Link {
+        let mut since = self.short_since.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.has_free(min_bytes) {
+            Ok(()) => {
+                *since = None;
+                Link::Local
+            }
+            Err(error) => Link::lost(&error, since.get_or_insert_with(Instant::now).elapsed()),
+        }
     }
 
     fn identities(&self) -> Result<[Identity; 3], Errno> {

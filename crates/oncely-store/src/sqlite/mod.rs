@@ -367,8 +367,9 @@ impl Store for SqliteStore {
     }
 
     fn health(&self) -> StoreHealth {
-        let queued = self.shared.crowd.waiting();
-        StoreHealth { queued, queue_max: self.shared.options.queue_max, ..StoreHealth::local() }
+        let (options, queued) = (&self.shared.options, self.shared.crowd.waiting());
+        let link = self.shared.files.link(options.min_free_bytes);
+        StoreHealth { link, queued, queue_max: options.queue_max, ..StoreHealth::local() }
     }
 
     fn gate(&self) -> StoreFuture<'_, Gate> {

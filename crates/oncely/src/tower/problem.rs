@@ -201,7 +201,7 @@ impl Problem {
         Self { key: key.map(str::to_owned), ..self }
     }
 
-    /// The response, in the form that its reader asks for.
+    /// The response, in the form that its reader asks for. Its extensions hold the code.
     pub fn into_response(self, reader: Reader) -> Response<Bytes> {
         let (kind, body) = match reader.form {
             Form::Grpc(speech) => return grpc::refusal(&self, speech),
@@ -210,6 +210,8 @@ impl Problem {
         };
         let mut response = Response::new(Bytes::from(body));
         *response.status_mut() = self.status;
+        // For whoever is between us and the reader, and tells people of it.
+        response.extensions_mut().insert(self.code);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         if let Ok(link) = HeaderValue::try_from(self.help()) {

@@ -126,7 +126,7 @@ impl Asked {
             Answer::Unknown(there) => self.unknown(there),
             // Answers of a begin only; an execution has its own way.
             Answer::Executed(execution) => {
-                self.problem(self.doubt(execution.intent, "it ran, and its answer was lost"))
+                self.problem(self.doubt(execution.intent, "it ran, and its answer was lost."))
             }
         }
     }
@@ -161,7 +161,7 @@ impl Asked {
     fn refused<R>(&self, replay: &Replay) -> Response<Body<R>> {
         let record = &replay.record;
         let State::Rejected { failure, settled } = &record.body.state else {
-            return self.problem(self.doubt(record.intent, "its record cannot be read"));
+            return self.problem(self.doubt(record.intent, "its record cannot be read. Nothing ran now."));
         };
         let mut response = match failure.detail.as_ref().and_then(Kept::decode) {
             Some(kept) => {
@@ -210,15 +210,16 @@ impl Asked {
             }
             HaltReason::BudgetSpent => " Its retries are used up.",
         };
-        let known = format!("attempt {} may have happened: {known}.{why}", there.record.body.attempts);
+        let attempt = there.record.body.attempts;
+        let known = format!("attempt {attempt} may have happened: {known}.{why} Nothing ran now.");
         self.problem(self.doubt(there.record.intent, &known))
     }
 
     fn doubt(&self, intent: IntentId, known: &str) -> Problem {
         let id = intent.short();
         let detail = format!(
-            "{known} Nothing ran now. Find out whether it happened, then settle it: oncely resolve {id} --succeeded if \
-             it did, oncely resolve {id} --rejected if it did not"
+            "{known} Find out whether it happened, then settle it: oncely resolve {id} --succeeded if it did, oncely resolve \
+             {id} --rejected if it did not"
         );
         Problem::new(Code::OutcomeUnknown, detail).about(intent)
     }

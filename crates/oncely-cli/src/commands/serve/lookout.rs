@@ -1,7 +1,7 @@
 //! Tells the operator of a server when its ledger or a service is lost, and when it is back: one line each, however many
 //! requests meet it. Nothing of a request is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const SERVICES_MAX: usize = 8;
 /// Longest reason, in bytes.
 const WHY_BYTES_MAX: usize = 300;
+/// How often the same advice about a route is given at most.
+const ADVISE_EVERY: Duration = Duration::from_secs(3_600);
 
 /// The troubles of a ledger that concern everybody, in the words of the line about them. What concerns one request, such as
 /// too many at once, is told to whoever made it.
@@ -82,11 +84,19 @@ pub(crate) struct Lookout {
     services: AllCounters,
     ledger_lost: Option<Instant>,
     services_lost: BTreeMap<String, Instant>,
+    advised: BTreeMap<String, Instant>,
 }
 
 impl Lookout {
     pub(crate) fn over(store: Arc<dyn Store>, ears: Arc<Ears>, services: AllCounters) -> Self {
-        Self { store, ears, services, ledger_lost: None, services_lost: BTreeMap::new() }
+        Self {
+            store,
+            ears,
+            services,
+            ledger_lost: None,
+            services_lost: BTreeMap::new(),
+            advised: BTreeMap::new(),
+        }
     }
 
     /// Looks and tells until it is dropped.
@@ -94,9 +104,10 @@ impl Lookout {
         loop {
             tokio::time::sleep(EVERY).await;
             let trouble = self.trouble().await;
-            let lines =
-                self.of_ledger(trouble).into_iter().chain(self.of_services(self.services.unreached()));
-            for line in lines.collect::<Vec<_>>() {
+            let mut lines: Vec<String> = self.of_ledger(trouble).into_iter().collect();
+            lines.extend(self.of_services(self.services.unreached()));
+            lines.extend(self.of_routes(self.services.advice(), Instant::now()));
+            for line in lines {
                 output::say(&format!("oncely: {}", clean(&line)));
             }
         }
@@ -112,7 +123,11 @@ impl Lookout {
         };
         // A connection that was lost and made again is no loss.
         match tokio::time::timeout(PATIENCE, self.store.load(IntentId([0; 32]))).await {
-            Ok(Ok(_)) => None,
+            // One that can be read may have no room.
+            Ok(Ok(_)) => match self.store.health().link {
+                Link::Refused { why, .. } => Some(why),
+                _ => None,
+            },
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => Some(why),
         }
@@ -157,6 +172,18 @@ impl Lookout {
     }
 }
 
+impl Lookout {
+    /// Advice that was not given lately. There is one line for a route at most, so that they do not grow without end.
+    fn of_routes(&mut self, advice: BTreeSet<String>, now: Instant) -> Vec<String> {
+        let is_due = |line: &String| {
+            self.advised.get(line).is_none_or(|given| now.duration_since(*given) >= ADVISE_EVERY)
+        };
+        let due: Vec<String> = advice.into_iter().filter(is_due).collect();
+        self.advised.extend(due.iter().map(|line| (line.clone(), now)));
+        due
+    }
+}
+
 fn age(since: Instant) -> String {
     output::age(since.elapsed().as_millis() as u64)
 }
@@ -171,7 +198,7 @@ mod tests {
     use oncely_doors::admin::Metrics;
     use oncely_doors::gateway::{AllCounters, Unreached};
 
-    use super::{Ears, Lookout, SERVICES_MAX};
+    use super::{ADVISE_EVERY, Ears, Lookout, SERVICES_MAX};
 
     fn lookout() -> Lookout {
         let ears = Ears::beside(Arc::new(Metrics::default()));
@@ -192,6 +219,16 @@ mod tests {
         // A ledger that answers when it is asked is not lost.
         hear(StoreOp::Load, Some(StoreErrorKind::Unavailable));
         assert_eq!(lookout.trouble().await, None);
+    }
+
+    #[test]
+    fn advice_is_given_once_and_again_after_a_while() {
+        let mut lookout = lookout();
+        let advice = || ["a".to_owned(), "b".to_owned()].into();
+        let now = std::time::Instant::now();
+        assert_eq!(lookout.of_routes(advice(), now), ["a", "b"]);
+        assert_eq!(lookout.of_routes(advice(), now + ADVISE_EVERY / 2), [""; 0]);
+        assert_eq!(lookout.of_routes(advice(), now + ADVISE_EVERY), ["a", "b"]);
     }
 
     #[test]

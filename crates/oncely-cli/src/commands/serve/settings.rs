@@ -1,12 +1,13 @@
 //! What `oncely serve` is told by the policy file: read as it is by the server, and looked at by those who only check it.
 
-use std::net::SocketAddr;
-use std::path::Path;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 use oncely::policy_file::FILE_NAME;
 use oncely_doors::admin::Tokens;
 use oncely_doors::gateway::address::Speech;
-use oncely_doors::gateway::{TlsError, acceptor, connector};
+use oncely_doors::gateway::config::GatewayConfig;
+use oncely_doors::gateway::{TlsError, acceptor, connector, lapsed};
 use oncely_doors::settings::{SecretSetting, ServeSettings, unused_tools};
 use oncely_doors::telemetry::headers;
 use oncely_store::sealed::Keys;
@@ -38,6 +39,43 @@ pub(crate) fn tell_unused_tools(context: &Context, settings: &ServeSettings) -> 
     unused.into_iter().map(line).collect()
 }
 
+/// Where requests come in if nobody says it: on this machine only.
+pub(crate) const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7300);
+
+/// Routes that can never be reached; a line for each.
+pub(crate) fn tell_unreached(config: &GatewayConfig) -> Vec<String> {
+    let unreached = config.routes.iter().enumerate().filter_map(|(at, route)| {
+        let earlier = config.routes[..at].iter().find(|earlier| earlier.pattern.covers(&route.pattern))?;
+        Some(format!(
+            "the route {} is never reached: {} before it takes every such path, and the first that matches wins",
+            route.pattern.as_str(),
+            earlier.pattern.as_str()
+        ))
+    });
+    unreached.collect()
+}
+
+/// A route that leads back to where the gateway listens.
+pub(crate) fn tell_round(config: &GatewayConfig, listening: SocketAddr) -> Option<String> {
+    let route = config.routes.iter().find(|route| route.upstream.is_at(listening))?;
+    Some(format!(
+        "the route {} leads to {}://{}, where this gateway listens itself: its requests would go round for ever",
+        route.pattern.as_str(),
+        route.upstream.scheme(),
+        route.upstream.authority
+    ))
+}
+
+/// Certificates that no client will take now; a line for each.
+pub(crate) fn tell_lapsed(context: &Context, config: &GatewayConfig) -> Vec<String> {
+    let file = config.tls.as_ref().map(|files| context.beside(&files.cert));
+    let line = |file: PathBuf| {
+        let lapse = lapsed(&file)?;
+        Some(format!("the certificate in {} {lapse}: clients will refuse it", file.display()))
+    };
+    file.and_then(line).into_iter().collect()
+}
+
 /// What is wrong with the configuration of a server, as far as that can be told without being it.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
@@ -61,6 +99,8 @@ pub(crate) fn examine(context: &Context) -> Result<Findings, Failure> {
         findings.look_at(context, place, |text| headers(text).map(drop));
     }
     findings.look_at_tls(context, &settings);
+    findings.warnings.extend(tell_unreached(&settings.gateway));
+    findings.problems.extend(tell_round(&settings.gateway, settings.gateway.listen.unwrap_or(LISTEN)));
     Ok(findings)
 }
 
@@ -131,6 +171,7 @@ impl Findings {
         });
         let wrong = |found: Result<(), TlsError>| found.err().map(|error| error.to_string());
         self.problems.extend([ours, theirs].into_iter().flatten().filter_map(wrong));
+        self.warnings.extend(tell_lapsed(context, gateway));
     }
 }
 

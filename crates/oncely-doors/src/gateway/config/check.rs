@@ -44,7 +44,10 @@ fn rule(value: &Value<'_>) -> Read<Rule> {
     let (mut status, mut at, mut is) = (None, None, None);
     for (name, item) in table {
         match name.get_ref().as_ref() {
-            "status" => status = Some(values::statuses(item)?),
+            "status" => match values::statuses(item)? {
+                none if none.is_empty() => return fault(item, "names no status, so that no answer fits"),
+                some => status = Some(some),
+            },
             "at" => at = Some(pointer(item)?),
             "is" => is = Some(json(item)?),
             other => {

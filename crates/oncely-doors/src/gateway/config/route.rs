@@ -137,6 +137,21 @@ fn policy_of(file: &PolicyFile, tool: &ToolName) -> Result<(Policy, WhenUnknownS
     Ok((declared.policy, said))
 }
 
+/// What is said of the tool of a route, and easily looked for in the route.
+const TOOL_FIELDS: [&str; 11] = [
+    "wait_for",
+    "replay_for",
+    "remember_for",
+    "repeat_after",
+    "when_unknown",
+    "max_retries",
+    "key",
+    "ignore",
+    "idempotent",
+    "forwards_key_for",
+    "cost",
+];
+
 /// Reads a route; `None` where something is wrong with it, which is noted.
 pub(super) fn read(
     table: &DeTable<'_>,
@@ -167,7 +182,12 @@ pub(super) fn read(
     for (name, value) in table {
         let field = name.get_ref().as_ref();
         if !FIELDS.contains(&field) {
-            let message = format!("unknown field {}; {}", quote(field), allowed(field, &FIELDS));
+            let message = match TOOL_FIELDS.contains(&field) {
+                true => format!(
+                    "{field} is said of the route's tool: tool = \"NAME\" here, and {field} in [tool.NAME]"
+                ),
+                false => format!("unknown field {}; {}", quote(field), allowed(field, &FIELDS)),
+            };
             problems.add(name.span().start, place, message);
             continue;
         }

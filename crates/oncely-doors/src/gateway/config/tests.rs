@@ -73,8 +73,11 @@ fn every_problem_names_its_place_and_what_is_allowed() {
         "o.toml:2:1: server: unknown field \"lisen\"; did you mean listen?",
     );
     check_bad("[server]\nlisten = \"nowhere\"\n", "o.toml:2:10: server.listen");
-    check_bad("[server]\nthreads = 0\n", "o.toml:2:11: server.threads");
-    check_bad("[server]\nthreads = 257\n", "257 threads are too many; allowed: 1 to 256");
+    check_bad(
+        "[server]\nthreads = 0\n",
+        "o.toml:2:11: server.threads: is not a number of threads; allowed: 1 to 256",
+    );
+    check_bad("[server]\nthreads = 257\n", "server.threads: is not a number of threads; allowed: 1 to 256");
     check_bad("[[route]]\nmatch = \"/a\"\n", "o.toml:1:1: route[0]: upstream is missing");
     let route = |line: &str| format!("[[route]]\nmatch = \"/**\"\nupstream = \"http://a\"\n{line}\n");
     check_bad(&route("methods = [\"GET\"]"), "o.toml:4:12: route[0].methods: \"GET\" cannot be guarded");
@@ -87,6 +90,16 @@ fn every_problem_names_its_place_and_what_is_allowed() {
     check_bad(&route("max_body = \"1GiB\""), "must be a size");
     check_bad(&route("timeout = \"0s\""), "must be longer");
     check_bad(&route("timeout = 5"), "has no unit");
+    check_bad(
+        &route("wait_for = \"5s\""),
+        "o.toml:4:1: route[0]: wait_for is said of the route's tool: tool = \"NAME\" here",
+    );
+    let check = "check = { path = \"/x{key}\", happened = { status = [] } }";
+    check_bad(&route(check), "route[0].check: names no status, so that no answer fits");
+    check_bad(
+        "[[route]]\nmatch = \"/**\"\nupstream = \"http://a:99999\"\n",
+        "\"99999\" is no port; allowed: 1 to 65535",
+    );
     check_bad("[[route]]\nmatch = \"a\"\nupstream = \"b\"\nhots = 1\n", "3 problems");
 }
 

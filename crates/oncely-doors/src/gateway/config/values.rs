@@ -63,11 +63,11 @@ pub(super) fn count(value: &Value<'_>) -> Read<usize> {
 
 /// A number of threads.
 pub(super) fn threads(value: &Value<'_>) -> Read<usize> {
-    let threads = count(value)?;
-    if threads > THREADS_MAX {
-        return fault(value, format!("{threads} threads are too many; allowed: 1 to {THREADS_MAX}"));
+    let refused = || fault(value, format!("is not a number of threads; allowed: 1 to {THREADS_MAX}"));
+    match count(value) {
+        Ok(threads) if threads <= THREADS_MAX => Ok(threads),
+        _ => refused(),
     }
-    Ok(threads)
 }
 
 /// A number of bytes, plain or with its unit: `"512KiB"`, `"8MiB"`.
