@@ -19,6 +19,7 @@ mod http;
 mod installing;
 mod passing;
 mod policy;
+mod sessions;
 mod statuses;
 mod streaming;
 mod telling;

@@ -123,6 +123,26 @@ fn an_end_in_order_leaves_nobody_behind() {
 }
 
 #[test]
+fn what_a_server_left_behind_ends_even_if_the_proxy_is_killed_while_it_sees_to_that() {
+    let home = Home::new();
+    write_server(&home, DEAF);
+    // It ends with its input, and leaves a server that is deaf to signals.
+    let parent = "import os, subprocess, sys\n\
+                  subprocess.Popen([sys.executable, 'server.py'], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)\n\
+                  open(os.environ['FLAGS'] + '/parent.pid', 'w').write(str(os.getpid()))\nsys.stdin.read()\n";
+    home.write("parent.py", parent);
+    let mut client = started(&home, &["python3", "parent.py"]);
+    let group = group(&home);
+    home.until(|| is_watched(group));
+    let parent = home.read("parent.pid");
+    client.close();
+    home.until(|| process(&parent).is_none());
+    kill(pid(&client.child), Signal::SIGKILL).unwrap();
+    client.child.wait().unwrap();
+    home.until(|| members(group).is_empty());
+}
+
+#[test]
 fn every_signal_that_asks_for_an_end_reaches_the_server() {
     for (signal, name) in [
         (Signal::SIGINT, "SIGINT"),

@@ -111,11 +111,13 @@ impl Server {
                     continue;
                 }
             };
-            // Before we ask who is left in the group: it would be one of them.
-            if let Some(watcher) = self.watcher {
-                watcher.end().await;
+            let is_gone = match self.watcher {
+                Some(watcher) => watcher.end().await,
+                None => false,
+            };
+            if !is_gone {
+                end_group(self.group).await;
             }
-            end_group(self.group).await;
             return Ok(status);
         }
     }

@@ -1,17 +1,20 @@
 //! A process beside a server that sees our end, even if we are killed, and then ends everything in the server's group.
 
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use nix::unistd::Pid;
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// How long after its server a watcher is started. Some clients start a server for every single call: those do not pay for
 /// it, and no server has to share the processors with it while it starts.
 const DELAY: Duration = Duration::from_millis(100);
+/// How long it may take to end what a server left behind: longer than it gives those that are deaf.
+const AFTERMATH: Duration = Duration::from_secs(4);
 
 /// A watcher of one server.
 pub(super) struct Watcher {
@@ -42,21 +45,33 @@ impl Watcher {
                 _ = not_needed => return None,
                 () = tokio::time::sleep(DELAY) => {}
             }
-            // Where nobody is left in the group it fails, and is not needed. Should the number have been given to another
-            // group of ours in that very moment, nothing comes of it: the watcher acts only if we are killed, and is ended
-            // when the server's end is seen.
+            // Where nobody is left in the group it fails, and is not needed.
             tokio::task::spawn_blocking(move || watcher.spawn().ok()).await.ok().flatten()
         });
         Some(Self { started, needed })
     }
 
-    /// Ends the watcher: the server has ended.
-    pub(super) async fn end(self) {
+    /// The server has ended: the watcher ends what is left of its group, and itself. It is the one to do so, because it goes
+    /// on if we are killed meanwhile. Says whether nobody is left; it may have been killed with the group, or not have
+    /// been started yet.
+    pub(super) async fn end(self) -> bool {
+        let was_there = self.started.is_finished();
         drop(self.needed);
-        if let Ok(Some(mut child)) = self.started.await {
-            // It may have been killed with the group.
-            let _ = child.kill();
-            let _ = child.wait();
+        let Ok(Some(mut child)) = self.started.await else { return false };
+        if !was_there {
+            // The number of the group may have been given to others since the server ended, and it may be with them.
+            let _ = child.kill().await;
+            return false;
         }
+        if let Some(mut says) = child.stdin.take() {
+            // It hears of our end in any case; a word before it says that the server's was first.
+            let _ = says.write_all(b"ended\n").await;
+        }
+        if let Ok(Ok(status)) = tokio::time::timeout(AFTERMATH, child.wait()).await {
+            return status.success();
+        }
+        // Somebody has stopped it.
+        let _ = child.kill().await;
+        false
     }
 }

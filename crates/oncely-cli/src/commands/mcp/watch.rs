@@ -1,5 +1,6 @@
 //! The process beside a server that sees our end, even if we are killed, and then ends everything in the server's group: a
-//! launcher such as `npx` or a shell does not pass on the signal that the system sends to it.
+//! launcher such as `npx` or a shell does not pass on the signal that the system sends to it. It does the same with what a
+//! server leaves behind that ends before us.
 
 use std::io;
 use std::process::ExitCode;
@@ -13,25 +14,29 @@ use crate::exit::Failure;
 
 /// Between the polite and the final stop.
 const STOP_GRACE: Duration = Duration::from_secs(5);
+/// The same for what a server that has ended left behind.
+const LEFT_GRACE: Duration = Duration::from_secs(1);
 /// The first pause between two looks at who is left; each is twice as long as the one before.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 /// The longest.
 const LONGEST_LOOK: Duration = Duration::from_millis(250);
 
-/// Waits for the end of standard input, which only the guard of the server holds open, and ends the group that we are in.
+/// Waits for the end of standard input, which only the guard of the server holds open, and ends the group that we are in. A
+/// word before that end says that the server itself has ended.
 pub fn run() -> Result<ExitCode, Failure> {
     let failed = |e: io::Error| Failure::internal(format!("the server cannot be watched: {e}"));
     // What the group is told, by the guard or by the server itself, is not meant for us: we stay until the guard is gone.
     let _deaf = PassedSignals::catch().map_err(failed)?;
     let others = [SignalKind::user_defined1(), SignalKind::user_defined2(), SignalKind::alarm()];
     let _deaf_too = others.into_iter().map(signal).collect::<io::Result<Vec<_>>>().map_err(failed)?;
-    io::copy(&mut io::stdin().lock(), &mut io::sink()).map_err(failed)?;
+    let said = io::copy(&mut io::stdin().lock(), &mut io::sink()).map_err(failed)?;
+    let grace = if said == 0 { STOP_GRACE } else { LEFT_GRACE };
     let asked = Instant::now();
     let failed = |e: rustix::io::Errno| Failure::internal(format!("the server cannot be ended: {e}"));
     kill_current_process_group(Signal::TERM).map_err(failed)?;
     let mut pause = FIRST_LOOK;
     while others_are_left() {
-        if asked.elapsed() > STOP_GRACE {
+        if asked.elapsed() > grace {
             // This ends us, too.
             kill_current_process_group(Signal::KILL).map_err(failed)?;
         }

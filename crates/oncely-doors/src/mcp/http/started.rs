@@ -276,3 +276,53 @@ impl Backend for Started {
         Box::pin(self.handle(request))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use oncely::Oncely;
+    use oncely::policy_file::PolicyFile;
+    use oncely_core::{Namespace, Scope};
+
+    use super::{END_PATIENCE, SESSION_IDLE, Started};
+    use crate::mcp::guard::{Guard, Settings};
+    use crate::mcp::http::front::Tenant;
+    use crate::mcp::probe::Place;
+
+    /// Clients that connect to servers which say nothing and end with their input.
+    async fn silent() -> Arc<Started> {
+        let settings = Settings {
+            engine: Oncely::new(oncely_store::open("memory:").await.unwrap()),
+            namespace: Namespace::default(),
+            scope: Scope::default(),
+            policy: PolicyFile::default(),
+            server: "silent".into(),
+            place: Place::Here,
+            launcher: Vec::new(),
+            watcher: Vec::new(),
+        };
+        let guard = Arc::new(Guard::new(settings).unwrap());
+        Started::new(guard, vec!["cat".into()], (1024, Duration::ZERO), Tenant::None)
+    }
+
+    #[tokio::test]
+    async fn a_session_that_nobody_has_used_for_long_ends_when_another_begins() {
+        let started = silent().await;
+        let [idle, used] = [(); 2].map(|()| started.begin().unwrap());
+        let there = |id: &str| started.sessions().get(id).cloned();
+        let ending = there(&idle).unwrap();
+        tokio::time::pause();
+        tokio::time::advance(SESSION_IDLE / 2).await;
+        there(&used).unwrap().tell(&"{}".into()).await;
+        tokio::time::advance(SESSION_IDLE / 2 + Duration::from_secs(1)).await;
+        // From here on processes take their time.
+        tokio::time::resume();
+        assert!(there(&idle).is_some(), "nobody needs the room");
+        started.begin().unwrap();
+        assert!(there(&idle).is_none() && there(&used).is_some());
+        assert!(ending.is_ended_within(END_PATIENCE).await, "its server ends, too");
+        started.end().await;
+    }
+}
