@@ -1,7 +1,7 @@
 //! What the suite has the server answer, as JSON.
 
 use rmcp::ErrorData;
-use rmcp::model::{CallToolResponse, CallToolResult, InputRequiredResult};
+use rmcp::model::{CallToolResponse, CallToolResult};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -29,16 +29,21 @@ pub fn embedded(uri: &str, kind: &str, words: &str) -> Value {
     json!({ "type": "resource", "resource": { "uri": uri, "mimeType": kind, "text": words } })
 }
 
-pub fn said(content: &[Value]) -> Result<CallToolResponse, ErrorData> {
-    Ok(typed::<CallToolResult>(json!({ "content": content, "isError": false }))?.into())
+/// A result that is whole; the SDK leaves that word out towards those who do not know it.
+pub fn whole<T: DeserializeOwned>(mut result: Value) -> Result<T, ErrorData> {
+    result["resultType"] = "complete".into();
+    typed(result)
 }
 
-pub fn asked(requests: Value, state: Option<&str>) -> Result<CallToolResponse, ErrorData> {
-    let mut result = json!({ "resultType": "input_required", "inputRequests": requests });
-    if let Some(state) = state {
-        result["requestState"] = state.into();
-    }
-    Ok(typed::<InputRequiredResult>(result)?.into())
+/// The same, with what is to be known about keeping it.
+pub fn fresh<T: DeserializeOwned>(mut result: Value) -> Result<T, ErrorData> {
+    result["ttlMs"] = 0.into();
+    result["cacheScope"] = "private".into();
+    whole(result)
+}
+
+pub fn said(content: &[Value]) -> Result<CallToolResponse, ErrorData> {
+    Ok(whole::<CallToolResult>(json!({ "content": content, "isError": false }))?.into())
 }
 
 pub fn form(message: &str, properties: Value, required: &[&str]) -> Value {
@@ -51,6 +56,11 @@ pub fn schema(tool: &str) -> Value {
     match tool {
         "test_sampling" => one("prompt"),
         "test_elicitation" => one("message"),
+        "test_custom_headers" => json!({
+            "type": "object",
+            "properties": { "region": { "type": "string", "x-mcp-header": "Region" }, "query": { "type": "string" } },
+            "required": ["region"],
+        }),
         "json_schema_2020_12_tool" => json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "type": "object",

@@ -9,129 +9,61 @@
 #![allow(deprecated)]
 
 mod answers;
-
-use std::time::Duration;
+mod asking;
+mod talking;
+mod tasks;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
-    GetPromptRequestParams, GetPromptResponse, GetPromptResult, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerConfig, SetLevelRequestParams,
-    SubscribeRequestParams, UnsubscribeRequestParams,
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams, CompleteResult,
+    GetPromptRequestParams, GetPromptResponse, GetPromptResult, GetTaskParams, GetTaskResult,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
+    ServerConfig, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, TASKS_EXTENSION_ID,
+    Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::RequestContext;
+use rmcp::task_manager::TaskManager;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Value, json};
 
-use answers::{PNG, asked, embedded, form, image, said, schema, text, typed, unknown};
-
-const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=";
-const TICK: Duration = Duration::from_millis(50);
-const TOOLS: [&str; 15] = [
-    "test_simple_text",
-    "test_image_content",
-    "test_audio_content",
-    "test_embedded_resource",
-    "test_multiple_content_types",
-    "test_error_handling",
-    "json_schema_2020_12_tool",
-    "test_tool_with_logging",
-    "test_tool_with_progress",
-    "test_sampling",
-    "test_elicitation",
-    "test_elicitation_sep1034_defaults",
-    "test_input_required_result_elicitation",
-    "test_input_required_result_request_state",
-    "test_reconnection",
-];
+use answers::{PNG, embedded, fresh, image, schema, text, typed, unknown, whole};
+use asking::{Round, asked, question};
+use talking::TOOLS;
 
 #[derive(Clone)]
 struct Server {
     /// What every tool says of itself.
     annotations: Value,
+    tasks: TaskManager,
 }
 
 impl Server {
-    /// Tools that answer at once.
-    fn plain(tool: &str) -> Option<Value> {
-        let content = match tool {
-            "test_simple_text" => json!([text("This is a simple text response for testing.")]),
-            "test_image_content" => json!([image()]),
-            "test_audio_content" => json!([{ "type": "audio", "data": WAV, "mimeType": "audio/wav" }]),
-            "test_embedded_resource" => json!([embedded(
-                "test://embedded-resource",
-                "text/plain",
-                "This is an embedded resource content."
-            )]),
-            "test_multiple_content_types" => json!([
-                text("Multiple content types test:"),
-                image(),
-                embedded(
-                    "test://mixed-content-resource",
-                    "application/json",
-                    r#"{"test":"data","value":123}"#
-                ),
-            ]),
-            "test_error_handling" => json!([text("This tool intentionally returns an error for testing")]),
-            "json_schema_2020_12_tool" => json!([text("valid")]),
-            _ => return None,
-        };
-        Some(json!({ "content": content, "isError": tool == "test_error_handling" }))
-    }
-
-    async fn elicited(
-        context: &RequestContext<RoleServer>,
-        form: Value,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let got = context.peer.create_elicitation(typed(form)?).await;
-        let got = got.map_err(|e| ErrorData::internal_error(e.to_string(), None))?;
-        let (action, content) = (json!(got.action), json!(got.content));
-        said(&[text(format!("Elicitation completed: action={action}, content={content}"))])
-    }
-
-    async fn sampled(
-        context: &RequestContext<RoleServer>,
-        prompt: &str,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let messages = json!([{ "role": "user", "content": text(prompt) }]);
-        let asked = typed(json!({ "messages": messages, "maxTokens": 100 }))?;
-        let got = context.peer.create_message(asked).await;
-        let got = json!(got.map_err(|e| ErrorData::internal_error(e.to_string(), None))?);
-        let words =
-            got["content"]["text"].as_str().or(got["content"][0]["text"].as_str()).unwrap_or_default();
-        said(&[text(format!("LLM response: {words}"))])
-    }
-
-    async fn logged(context: &RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
-        for words in ["Tool execution started", "Tool processing data", "Tool execution completed"] {
-            // A client that has gone needs no word of it.
-            let _ =
-                context.peer.notify_logging_message(typed(json!({ "level": "info", "data": words }))?).await;
-            tokio::time::sleep(TICK).await;
+    /// A tool as it is listed.
+    fn listed(&self, name: &str) -> Value {
+        let mut tool =
+            json!({ "name": name, "description": name.replace('_', " "), "inputSchema": schema(name) });
+        if !self.annotations.is_null() {
+            tool["annotations"] = self.annotations.clone();
         }
-        said(&[text("logged")])
-    }
-
-    async fn progressed(context: &RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
-        let token = context.meta.get_progress_token();
-        for done in [0, 50, 100] {
-            if let Some(token) = &token {
-                let notice = json!({ "progressToken": token, "progress": done, "total": 100 });
-                // A client that has gone needs no word of it.
-                let _ = context.peer.notify_progress(typed(notice)?).await;
-            }
-            tokio::time::sleep(TICK).await;
-        }
-        said(&[text("progressed")])
+        tool
     }
 }
 
 impl ServerHandler for Server {
+    /// By which the SDK checks headers against arguments.
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        TOOLS.contains(&name).then(|| typed(self.listed(name)).ok())?
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
     fn get_info(&self) -> ServerConfig {
         let capabilities = json!({ "tools": {}, "prompts": {}, "resources": { "subscribe": true }, "logging": {},
-            "completions": {} });
+            "completions": {}, "extensions": { TASKS_EXTENSION_ID: {} } });
         let info = json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities,
             "serverInfo": { "name": "conformance", "version": "0" } });
         typed(info).unwrap_or_default()
@@ -142,15 +74,8 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let listed = TOOLS.map(|name| {
-            let mut tool =
-                json!({ "name": name, "description": name.replace('_', " "), "inputSchema": schema(name) });
-            if !self.annotations.is_null() {
-                tool["annotations"] = self.annotations.clone();
-            }
-            tool
-        });
-        typed(json!({ "tools": listed }))
+        let listed: Vec<Value> = TOOLS.iter().map(|name| self.listed(name)).collect();
+        fresh(json!({ "tools": listed }))
     }
 
     async fn call_tool(
@@ -158,53 +83,40 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if let Some(result) = Self::plain(&request.name) {
-            return Ok(typed::<CallToolResult>(result)?.into());
-        }
         let arguments = Value::from(request.arguments.unwrap_or_default());
-        let argument = |name: &str| arguments[name].as_str().unwrap_or_default().to_owned();
-        let given = request.input_responses.unwrap_or_default();
-        let string = json!({ "type": "string" });
-        match request.name.as_ref() {
-            "test_tool_with_logging" => Self::logged(&context).await,
-            "test_tool_with_progress" => Self::progressed(&context).await,
-            "test_sampling" => Self::sampled(&context, &argument("prompt")).await,
-            "test_elicitation" => {
-                let fields = json!({ "username": string, "email": string });
-                Self::elicited(&context, form(&argument("message"), fields, &["username", "email"])).await
-            }
-            "test_elicitation_sep1034_defaults" => {
-                let fields = json!({
-                    "name": { "type": "string", "default": "John Doe" },
-                    "age": { "type": "integer", "default": 30 },
-                    "score": { "type": "number", "default": 95.5 },
-                    "status": { "type": "string", "enum": ["active", "inactive", "pending"], "default": "active" },
-                    "verified": { "type": "boolean", "default": true },
-                });
-                Self::elicited(&context, form("Defaults", fields, &[])).await
-            }
-            "test_input_required_result_elicitation" => match given.get("user_name") {
-                Some(answer) => {
-                    said(&[text(format!("Hello, {}!", answer["content"]["name"].as_str().unwrap_or("you")))])
-                }
-                None => {
-                    let form = form("What is your name?", json!({ "name": string }), &["name"]);
-                    asked(json!({ "user_name": { "method": "elicitation/create", "params": form } }), None)
-                }
-            },
-            "test_input_required_result_request_state" => {
-                if request.request_state.as_deref() == Some("asked") && given.contains_key("confirm") {
-                    return said(&[text("state-ok")]);
-                }
-                let form = form("Please confirm", json!({ "ok": { "type": "boolean" } }), &["ok"]);
-                asked(json!({ "confirm": { "method": "elicitation/create", "params": form } }), Some("asked"))
-            }
-            "test_reconnection" => {
-                tokio::time::sleep(2 * TICK).await;
-                said(&[text("The answer took its time")])
-            }
-            name => Err(unknown("tool", name)),
+        let round = Round::new(request.input_responses, request.request_state.as_deref())?;
+        if let Some(answer) = asking::answer(&request.name, &round, &context) {
+            return answer;
         }
+        if let Some(answer) = tasks::answer(&request.name, &arguments, &round, (&self.tasks, &context)).await
+        {
+            return answer;
+        }
+        talking::answer(&request.name, &arguments, &context).await
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        self.tasks.get_task(&request.task_id).map(GetTaskResult::new)
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.tasks.update_task(&request.task_id, request.input_responses)
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.tasks.cancel_task(&request.task_id)
     }
 
     async fn list_prompts(
@@ -219,11 +131,12 @@ impl ServerHandler for Server {
                 .collect();
             json!({ "name": name, "description": name.replace('_', " "), "arguments": needed })
         };
-        typed(json!({ "prompts": [
+        fresh(json!({ "prompts": [
             prompt("test_simple_prompt", &[]),
             prompt("test_prompt_with_arguments", &["arg1", "arg2"]),
             prompt("test_prompt_with_embedded_resource", &["resourceUri"]),
             prompt("test_prompt_with_image", &[]),
+            prompt("test_input_required_result_prompt", &[]),
         ] }))
     }
 
@@ -251,11 +164,21 @@ impl ServerHandler for Server {
                 ]
             }
             "test_prompt_with_image" => vec![image(), text("Please analyze the image above.")],
+            "test_input_required_result_prompt" => {
+                let round = Round::new(request.input_responses, request.request_state.as_deref())?;
+                match round.filled_in("user_context", "context") {
+                    Some(context) => vec![text(format!("In the context of {context}"))],
+                    None => {
+                        let question = question("What context?", "context");
+                        return Ok(asked(json!({ "user_context": question }), None)?.into());
+                    }
+                }
+            }
             name => return Err(unknown("prompt", name)),
         };
         let messages: Vec<Value> =
             content.into_iter().map(|content| json!({ "role": "user", "content": content })).collect();
-        Ok(typed::<GetPromptResult>(json!({ "messages": messages }))?.into())
+        Ok(whole::<GetPromptResult>(json!({ "messages": messages }))?.into())
     }
 
     async fn list_resources(
@@ -265,9 +188,10 @@ impl ServerHandler for Server {
     ) -> Result<ListResourcesResult, ErrorData> {
         let resource =
             |uri: &str, kind: &str| json!({ "uri": uri, "name": uri, "description": uri, "mimeType": kind });
-        typed(json!({ "resources": [
+        fresh(json!({ "resources": [
             resource("test://static-text", "text/plain"),
             resource("test://static-binary", "image/png"),
+            resource("test://watched-resource", "text/plain"),
         ] }))
     }
 
@@ -277,7 +201,7 @@ impl ServerHandler for Server {
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         let uri = "test://template/{id}/data";
-        typed(
+        fresh(
             json!({ "resourceTemplates": [{ "uriTemplate": uri, "name": "template", "description": "a template" }] }),
         )
     }
@@ -292,6 +216,7 @@ impl ServerHandler for Server {
             "test://static-text" => {
                 json!({ "mimeType": "text/plain", "text": "This is the content of the static text resource." })
             }
+            "test://watched-resource" => json!({ "mimeType": "text/plain", "text": "watched" }),
             "test://static-binary" => json!({ "mimeType": "image/png", "blob": PNG }),
             uri => {
                 let name = uri.strip_prefix("test://template/").and_then(|rest| rest.strip_suffix("/data"));
@@ -306,7 +231,7 @@ impl ServerHandler for Server {
             }
         };
         content["uri"] = uri.into();
-        Ok(typed::<ReadResourceResult>(json!({ "contents": [content] }))?.into())
+        Ok(fresh::<ReadResourceResult>(json!({ "contents": [content] }))?.into())
     }
 
     async fn complete(
@@ -314,7 +239,7 @@ impl ServerHandler for Server {
         _: CompleteRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        typed(json!({ "completion": { "values": ["paris", "park", "party"], "total": 3, "hasMore": false } }))
+        whole(json!({ "completion": { "values": ["paris", "park", "party"], "total": 3, "hasMore": false } }))
     }
 
     async fn set_level(
@@ -346,7 +271,7 @@ impl ServerHandler for Server {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let reads = std::env::args().nth(1).as_deref() == Some("reads");
     let annotations = if reads { json!({ "readOnlyHint": true }) } else { Value::Null };
-    let server = Server { annotations };
+    let server = Server { annotations, tasks: TaskManager::new() };
     let service = StreamableHttpService::new(
         move || Ok(server.clone()),
         LocalSessionManager::default().into(),
