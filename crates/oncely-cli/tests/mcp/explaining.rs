@@ -18,7 +18,7 @@ fn every_tool_is_explained_and_nothing_is_called_or_recorded() {
          idempotent = true\nwhen_unknown = \"retry\"\n",
     );
     let views = home.oncely(&["mcp", "--explain", "--", "python3", script().to_str().unwrap()]);
-    assert_eq!(views.len(), 18);
+    assert_eq!(views.len(), 20);
     let kind = |tool: &str| {
         (of(&views, tool)["kind"].as_str().unwrap(), of(&views, tool)["because"].as_str().unwrap())
     };

@@ -22,6 +22,7 @@ mod policy;
 mod sessions;
 mod statuses;
 mod streaming;
+mod tasks;
 mod telling;
 mod tying;
 mod unsure;

@@ -158,6 +158,7 @@ fn tools_that_write_are_listed_with_two_more_arguments_and_nothing_else_changes(
             "structured",
             "ask",
             "task",
+            "old_task",
             "progress",
             "consult",
             "garbled"
@@ -182,7 +183,7 @@ fn annotations_are_fetched_by_us_page_by_page_before_the_first_call() {
     assert_ne!(first, client.call("balance", json!({})));
     drop(client);
     let lists = home.seen().iter().filter(|line| line.contains("tools/list")).count();
-    assert_eq!(lists, 9, "each page once: {:?}", home.seen());
+    assert_eq!(lists, 10, "each page once: {:?}", home.seen());
 }
 
 #[test]

@@ -41,6 +41,10 @@ TOOLS = [
     {"name": "keyed", "inputSchema": schema(idempotency_key="string", dry_run="boolean")},
     {"name": "ask", "inputSchema": schema(amount="number")},
     {"name": "task", "inputSchema": schema()},
+    {"name": "old_task", "inputSchema": schema()},
+    {"name": "composed", "inputSchema": {"$ref": "#/$defs/args", "$defs": {
+        "args": {"allOf": [schema(amount="number"), 
+            {**schema(idempotency_key="string", dry_run="boolean"), "required": ["idempotency_key"]}]}}}},
     {"name": "progress", "inputSchema": schema()},
     {"name": "big", "annotations": {"readOnlyHint": True}, "inputSchema": schema(bytes="integer")},
     {"name": "change", "annotations": {"readOnlyHint": True}, "inputSchema": schema()},
@@ -131,6 +135,12 @@ def call(params, send, modern):
     if name == "task":
         effect("task")
         return {"resultType": "task", "task": {"taskId": "t-1", "status": "working"}}
+    if name == "old_task":
+        effect("old_task")
+        return {"task": {"taskId": "t-2", "status": "working"}}
+    if name == "composed":
+        effect("composed " + json.dumps(arguments, sort_keys=True))
+        return text("composed")
     if name == "big":
         time.sleep(arguments.get("seconds", 0))
         return text("x" * int(arguments["bytes"]))

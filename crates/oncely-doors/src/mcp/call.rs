@@ -13,6 +13,8 @@ const KEY_SPELLINGS: [&str; 4] =
 const INPUT: [&str; 2] = ["inputResponses", "requestState"];
 /// What requests of the era without `initialize` say about themselves start with.
 pub(super) const SELF_DESCRIPTION: &str = "io.modelcontextprotocol/";
+/// What they say under it that their client can do.
+const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// Stands in the payload for what is not an argument; holds a character that keeps it apart from arguments.
 const EXTRA: &str = "dev.oncely/";
 
@@ -121,6 +123,17 @@ impl<'a> ToolCall<'a> {
         self_description(&self.meta)
     }
 
+    /// Whether the request says of itself that its client knows an extension of the protocol.
+    pub(super) fn declares_extension(&self, extension: &str) -> bool {
+        let able = self.meta.object(CLIENT_CAPABILITIES).unwrap_or_default();
+        able.object("extensions").is_some_and(|known| known.has(extension))
+    }
+
+    /// Whether it asks to become a task, as the era with `initialize` does.
+    pub(super) fn asks_for_task(&self) -> bool {
+        self.params.has("task")
+    }
+
     /// Works out key, payload and what to pass on.
     pub fn ask(&self, added: Added) -> Result<Asked, BadCall> {
         let mut arguments = self.arguments.clone();
@@ -185,7 +198,7 @@ impl<'a> ToolCall<'a> {
                 extra.set(name, raw.to_owned());
             }
         }
-        if self.params.has("task") {
+        if self.asks_for_task() {
             extra.set("task", json::raw(&true));
         }
         if extra.names().next().is_none() {

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncely::policy_file::{ForwardCancel, PolicyFile, ToolPolicy};
-use oncely::{Attempt, AttemptInfo, Begun, Call, Execution, Oncely};
+use oncely::{Answer, Attempt, AttemptInfo, Begun, Call, Execution, Oncely};
 use oncely_core::{Kind, NameError, Namespace, Policy, Scope, State, ToolName};
 
 use super::alert::Alert;
 use super::call::{Asked, ToolCall};
 use super::catalog::{Catalog, NotAsked};
 use super::flight::Flight;
+use super::handle;
 use super::link::{Client, Link, OwnIds};
 use super::message::{self, Response};
 use super::probe;
@@ -193,7 +194,13 @@ impl Guard {
         }
         let _at_ledger = self.alert().at_ledger();
         match self.begin(&engine_call, call, caller.client).await {
-            Ok(Begun::Answered(answer)) => message::result(&call.id, &reply::answered(form, &answer)),
+            Ok(Begun::Answered(answer)) => {
+                let refused = match &answer {
+                    Answer::Replayed(replay) => handle::refusal(call, form, replay),
+                    _ => None,
+                };
+                refused.unwrap_or_else(|| message::result(&call.id, &reply::answered(form, &answer)))
+            }
             Ok(Begun::Run(attempt)) => {
                 self.execute(attempt, &engine_call, (call, &asked, form), caller.link, flight).await
             }

@@ -6,10 +6,10 @@
 //! - [`message`], [`json`], [`frames`], [`glance`]: messages as bytes, read only as far as is needed; `plain`: and quickly.
 //!   `ids`: how their ids are compared.
 //! - [`tools`], [`catalog`], [`listing`]: what a server's tools are, which of them write, and what is added to them;
-//!   `naming`: what their names say.
+//!   `naming`: what their names say; `schema`: which arguments they have.
 //! - [`call`]: a `tools/call`: its key, its payload, what the server gets. [`classify`]: what an answer proves.
 //! - [`guard`]: makes a call of the engine out of it, and [`reply`] a tool result out of the answer. `sending`: the call
-//!   on its way.
+//!   on its way. `handle`: a task in place of a result.
 //! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server.
 //! - [`stdio`], [`standard`], [`serve`]: a server that we start and a client that started us. [`outlet`]: the way out.
 //!   [`opening`], `long`: long messages, which pass as they come; [`cut`]: those that are too long. [`probe`]: asks a check command.
@@ -28,6 +28,7 @@ pub mod flight;
 pub mod frames;
 pub mod glance;
 pub mod guard;
+mod handle;
 pub mod http;
 mod ids;
 pub mod json;
@@ -43,6 +44,7 @@ mod plain;
 pub mod probe;
 mod rehearsal;
 pub mod reply;
+mod schema;
 mod sending;
 pub mod serve;
 pub mod session;

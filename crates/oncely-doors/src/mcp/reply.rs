@@ -142,7 +142,7 @@ fn unknown_words(now: &str, attempt: u32, why: &str, id: &str) -> String {
     )
 }
 
-fn again(record: &Record) -> &'static str {
+pub(super) fn again(record: &Record) -> &'static str {
     match record.body.name.key.origin() {
         KeyOrigin::Explicit => "For a new call, use another idempotency_key.",
         KeyOrigin::Derived => "For a new call, pass an idempotency_key of its own.",

@@ -5,6 +5,7 @@ use oncely_core::Kind;
 
 use super::json::{self, Members};
 use super::naming::is_named_like_a_read;
+use super::schema::{self, Argument};
 
 /// The argument that names the intent.
 pub const KEY_ARGUMENT: &str = "idempotency_key";
@@ -39,23 +40,30 @@ impl Tool {
         let name = members.text("name")?.into_owned();
         let annotations = members.object("annotations");
         let read_only = annotations.and_then(|a| serde_json::from_str(a.get("readOnlyHint")?).ok());
-        let schema = members.object("inputSchema");
-        let properties = schema.as_ref().and_then(|schema| schema.object("properties")).unwrap_or_default();
+        let input = members.object("inputSchema");
+        let properties = input.as_ref().and_then(|input| input.object("properties")).unwrap_or_default();
         let in_header = |(argument, property): (&str, &str)| {
             Some((Members::parse(property).ok()?.text("x-mcp-header")?.into_owned(), argument.to_owned()))
         };
-        let dry_run = properties.object(DRY_RUN_ARGUMENT);
+        let argument = |name: &str| schema::argument(members.get("inputSchema").unwrap_or_default(), name);
+        let dry_run = argument(DRY_RUN_ARGUMENT);
         Some(Self {
             is_named_like_a_read: is_named_like_a_read(&name),
             name,
             read_only,
-            has_own_key: properties.has(KEY_ARGUMENT),
-            has_own_dry_run: properties.has(DRY_RUN_ARGUMENT),
-            has_boolean_dry_run: dry_run.is_some_and(|p| p.text("type").as_deref() == Some("boolean")),
+            has_own_key: argument(KEY_ARGUMENT).is_named(),
+            has_own_dry_run: dry_run.is_named(),
+            has_boolean_dry_run: is_boolean(&dry_run),
             has_output_schema: members.get("outputSchema").is_some_and(|schema| schema != "null"),
             header_arguments: properties.iter().filter_map(in_header).collect(),
         })
     }
+}
+
+/// Whether an argument is a boolean and nothing else.
+fn is_boolean(argument: &Argument) -> bool {
+    let Argument::Described(property) = argument else { return false };
+    Members::parse(property).is_ok_and(|property| property.text("type").as_deref() == Some("boolean"))
 }
 
 impl Tool {
@@ -143,7 +151,8 @@ pub fn rewrite(entry: &str, policy: impl FnOnce(&str) -> ToolPolicy) -> Option<S
     }
     let mut members = Members::parse(entry).ok()?;
     let added = Added::to(Some(&tool), &policy, &Members::default());
-    let schema = members.object("inputSchema").map(|schema| with_properties(schema, added));
+    let schema = members.object("inputSchema").filter(|_| added.key || added.dry_run);
+    let schema = schema.map(|schema| with_properties(schema, added));
     let annotations = members.object("annotations").unwrap_or_default();
     let annotations = (policy.mcp.advertise_idempotent == Advertise::Idempotent).then(|| {
         let mut annotations = annotations.clone();
@@ -222,6 +231,10 @@ mod tests {
     fn a_tool_with_such_arguments_of_its_own_keeps_them() {
         let entry = r#"{"name":"pay","inputSchema":{"properties":{"idempotency_key":{"own":1},"dry_run":{"own":2}}}}"#;
         assert_eq!(rewrite(entry, |name| PolicyFile::empty().tool(name)).unwrap(), entry);
+        let composed = r##"{"name":"pay","inputSchema":{"$ref":"#/$defs/a","required":["dry_run"],"$defs":{"a":{"properties":{"idempotency_key":{}}}}}}"##;
+        let tool = Tool::read(composed).unwrap();
+        assert!(tool.has_own_key && tool.has_own_dry_run && !tool.has_boolean_dry_run);
+        assert_eq!(rewrite(composed, |name| PolicyFile::empty().tool(name)).unwrap(), composed);
     }
 
     #[test]

@@ -1,0 +1,67 @@
+//! Tasks: a handle in place of a result, and clients that can or cannot take one.
+
+use serde_json::{Value, json};
+
+use crate::world::{Client, Home, code, modern_meta, text};
+
+/// A call of the era in which requests describe themselves, by a client that knows of tasks or not.
+fn modern(client: &mut Client, tool: &str, extensions: &Value) -> Value {
+    let mut meta = modern_meta();
+    meta["io.modelcontextprotocol/clientCapabilities"] = json!({ "extensions": extensions });
+    client.request("tools/call", json!({ "name": tool, "arguments": {}, "_meta": meta }))
+}
+
+fn able() -> Value {
+    json!({ "io.modelcontextprotocol/tasks": {} })
+}
+
+#[test]
+fn a_task_handle_is_stored_and_replayed() {
+    let home = Home::new();
+    let mut client = home.client();
+    let first = modern(&mut client, "task", &able())["result"].clone();
+    let again = modern(&mut client, "task", &able())["result"].clone();
+    assert_eq!(first["task"]["taskId"], "t-1");
+    assert_eq!((&again["task"], &again["resultType"]), (&first["task"], &first["resultType"]));
+    assert!(again["_meta"]["dev.oncely/replayed"].is_object());
+    drop(client);
+    assert_eq!(home.effects(), ["task"]);
+}
+
+#[test]
+fn a_client_that_knows_no_tasks_is_never_replayed_the_handle_of_one() {
+    let home = Home::new();
+    let mut client = home.client();
+    modern(&mut client, "task", &able());
+    let refused = modern(&mut client, "task", &json!({}))["error"].clone();
+    assert_eq!(refused["code"], -32021, "{refused}");
+    assert_eq!(refused["data"]["requiredCapabilities"]["extensions"], able());
+    for part in ["\"t-1\"", "nothing ran now", "io.modelcontextprotocol/tasks", "idempotency_key"] {
+        assert!(refused["message"].as_str().unwrap().contains(part), "{refused}");
+    }
+    // One that knows of them gets it as before.
+    assert_eq!(modern(&mut client, "task", &able())["result"]["task"]["taskId"], "t-1");
+    drop(client);
+    assert_eq!(home.effects(), ["task"]);
+}
+
+#[test]
+fn in_the_era_with_a_handshake_only_a_call_that_asks_for_a_task_is_replayed_its_handle() {
+    let home = Home::new();
+    let mut client = home.ready();
+    let call = |more: Value| {
+        let mut params = json!({ "name": "old_task", "arguments": {} });
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        params
+    };
+    let asking = call(json!({ "task": { "ttl": 60000 } }));
+    for _ in 0..2 {
+        let handle = client.request("tools/call", asking.clone())["result"].clone();
+        assert_eq!(handle["task"]["taskId"], "t-2", "{handle}");
+    }
+    let refused = client.request("tools/call", call(json!({})))["result"].clone();
+    assert_eq!((&refused["isError"], code(&refused)), (&json!(true), "TASK_BEGUN"), "{refused}");
+    assert!(text(&refused, 0).contains("\"t-2\"") && text(&refused, 0).contains("nothing ran now"));
+    drop(client);
+    assert_eq!(home.effects(), ["old_task"]);
+}

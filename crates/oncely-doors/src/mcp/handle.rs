@@ -1,0 +1,100 @@
+//! The handle of a task in place of a result: only a client that knows of tasks can do anything with it, and the one that
+//! repeats a call need not be the one that made it.
+
+use memchr::memmem;
+use oncely::Replay;
+use serde_json::json;
+
+use super::call::ToolCall;
+use super::json::Members;
+use super::message;
+use super::reply::{self, ENVELOPE, Era, Form};
+use crate::envelope::Envelope;
+use crate::tell;
+
+/// The extension of the protocol that has tasks.
+pub(super) const TASKS: &str = "io.modelcontextprotocol/tasks";
+/// The protocol's code for a request whose client does not declare what its answer needs.
+const MISSING_CAPABILITY: i32 = -32021;
+
+/// A task, as the handle that was stored has it.
+struct Handle {
+    task: String,
+    /// Whether it is of the era in which results name their type.
+    era: Era,
+}
+
+fn read(stored: &str) -> Option<Handle> {
+    // Hardly any result is a handle, and this is seen soon.
+    memmem::find(stored.as_bytes(), b"\"task")?;
+    let result = Members::parse(stored).ok()?;
+    let inner = result.object("task");
+    let era = match result.text("resultType").as_deref() {
+        Some("task") => Era::Modern,
+        None if inner.is_some() && !result.has("content") => Era::Legacy,
+        _ => return None,
+    };
+    let id = |members: &Members<'_>| members.text("taskId").map(|id| id.into_owned());
+    let task = id(&result).or_else(|| inner.as_ref().and_then(id)).unwrap_or_default();
+    Some(Handle { task, era })
+}
+
+/// The answer to a call whose first one was answered with the handle of a task, where its client cannot take that; `None`
+/// where there is nothing to object to. A client of the era with `initialize` may have declared there what it knows.
+pub(super) fn refusal(call: &ToolCall<'_>, form: Form, replay: &Replay) -> Option<Vec<u8>> {
+    let stored = std::str::from_utf8(replay.result()?).ok()?;
+    let handle = read(stored)?;
+    let is_taken = match (form.era, handle.era) {
+        (Era::Modern, _) => call.declares_extension(TASKS),
+        (Era::Legacy, Era::Legacy) => call.asks_for_task(),
+        (Era::Legacy, Era::Modern) => true,
+    };
+    if is_taken {
+        return None;
+    }
+    let record = &replay.record;
+    let why = match form.era {
+        Era::Modern => format!("it does not declare {TASKS}"),
+        Era::Legacy => "it does not ask for a task".to_owned(),
+    };
+    let text = format!(
+        "Already begun: attempt {} of this call began the task {:?} {}; nothing ran now. Its answer is the handle of that \
+         task, and this call cannot take one: {why}. Ask for the task with tasks/get. {}",
+        record.body.attempts,
+        handle.task,
+        tell::ago(replay.age_ms()),
+        reply::again(record)
+    );
+    if form.era == Era::Legacy {
+        return Some(message::result(&call.id, &reply::refused(form, "TASK_BEGUN", &text, false)));
+    }
+    let envelope = tell::with_record(Envelope::failed("TASK_BEGUN", &text, false), record);
+    let needed = json!({ "extensions": { TASKS: {} } });
+    let error = json!({ "code": MISSING_CAPABILITY, "message": text,
+        "data": { "requiredCapabilities": needed, ENVELOPE: envelope } });
+    Some(message::line(format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, call.id)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Era, read};
+
+    #[test]
+    fn handles_of_both_eras_are_told_from_results() {
+        let of = |stored: &str| read(stored).map(|handle| (handle.task, handle.era));
+        let modern = r#"{"resultType":"task","taskId":"t","status":"working"}"#;
+        assert_eq!(of(modern), Some(("t".into(), Era::Modern)));
+        assert_eq!(of(r#"{"task":{"taskId":"t","status":"working"}}"#), Some(("t".into(), Era::Legacy)));
+        for result in [
+            r#"{"content":[]}"#,
+            r#"{"content":[],"task":{"taskId":"t"}}"#,
+            r#"{"resultType":"complete","task":{"taskId":"t"}}"#,
+            r#"{"structuredContent":{"task":{"taskId":"t"}},"content":[]}"#,
+            r#"{"task":"t"}"#,
+            "a task",
+            "",
+        ] {
+            assert_eq!(of(result), None, "{result}");
+        }
+    }
+}
