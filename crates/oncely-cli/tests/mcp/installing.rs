@@ -95,3 +95,44 @@ fn without_a_yes_or_a_file_that_can_be_read_nothing_changes() {
     assert_eq!(home.read("bad.json"), "{ \"mcpServers\": ");
     assert!(!home.path("c.json.before-oncely").exists());
 }
+
+#[test]
+fn servers_that_claude_code_keeps_for_one_project_are_changed_in_that_project_only() {
+    let home = Home::new();
+    let here = home.path("").canonicalize().unwrap();
+    let here = here.to_str().unwrap();
+    let config = format!(
+        "{{\"projects\": {{\"{here}\": {{\"mcpServers\": {{\"pay\": {{\"command\": \"npx\", \"args\": []}}}}}},\n\
+         \"/other\": {{\"mcpServers\": {{\"pay\": {{\"command\": \"npx\", \"args\": []}}}}}}}}}}\n"
+    );
+    home.write(".claude.json", &config);
+    assert!(install(&home, &["--client", "claude-code", "--yes"]).status.success());
+    let (first, second) =
+        (home.read(".claude.json"), "\"/other\": {\"mcpServers\": {\"pay\": {\"command\": \"npx\"");
+    assert!(first.contains("\"--\", \"npx\"]") && first.contains(second), "{first}");
+    assert_eq!(first.matches("\"--name\"").count(), 1);
+    assert!(install(&home, &["--client", "claude-code", "--undo", "--yes"]).status.success());
+    assert_eq!(home.read(".claude.json"), config);
+}
+
+#[test]
+fn a_file_that_is_read_only_stays_as_it_is_and_a_link_stays_a_link() {
+    let home = Home::new();
+    home.write("real.json", &format!("\u{feff}{CONFIG}"));
+    std::os::unix::fs::symlink("real.json", home.path("link.json")).unwrap();
+    let mode =
+        |mode: u32| std::fs::set_permissions(home.path("real.json"), std::fs::Permissions::from_mode(mode));
+    mode(0o444).unwrap();
+    let refused = install(&home, &["--client", "cursor", "--file", "link.json", "--yes"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(4), "{said}");
+    assert!(said.contains("read-only") && said.contains("nothing was changed"), "{said}");
+    assert_eq!(home.read("real.json"), format!("\u{feff}{CONFIG}"));
+    mode(0o644).unwrap();
+    assert!(install(&home, &["--client", "cursor", "--file", "link.json", "--yes"]).status.success());
+    assert!(home.path("link.json").is_symlink());
+    // What an editor put before everything else stays, too.
+    assert!(
+        home.read("real.json").starts_with("\u{feff}{") && home.read("real.json").contains("\"--\", \"npx\"")
+    );
+}

@@ -1,8 +1,9 @@
 //! The protocol's own conformance suite: with oncely in between, its checks end as they do without.
 //!
-//! The suite wants a server with certain tools. None is published, so there are two in `tests/mcp`: one on the Python SDK,
-//! which passes everything that the suite requires of servers, and one on the Rust SDK, which has the tools of most
-//! scenarios. Their tools are all reads in one half of the tests, and all writes in the other, where every call is guarded.
+//! The suite wants a server with certain tools. Those that the SDKs are tested with are not published, so there are two in
+//! `tests/mcp`: one on the Rust SDK, of which every check ends well, and one on the Python SDK, of which every check does but
+//! those of tasks, which that SDK does not offer. Their tools are all reads in one half of the tests, and all writes in the
+//! other, where every call is guarded.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -33,18 +34,18 @@ const SUCCEEDED_BEFORE: [&str; 4] = [
     "server-input-required-result-validate-input sep-2322-validate-input-responses ValidateInputResponses",
 ];
 
-/// For the same reason: the Rust SDK writes questions that do not follow the protocol's schema, and a result that is
-/// replayed in place of one does.
-const REPLAYED_FOR_A_QUESTION: [&str; 2] = [
-    "server-input-required-result-ignore-extra-params wire-schema-valid WireSchemaValid",
-    "server-input-required-result-validate-input wire-schema-valid WireSchemaValid",
-];
-
 /// What the server is made with.
 #[derive(Debug, Clone, Copy)]
 enum Sdk {
     Python,
     Rust,
+}
+
+impl Sdk {
+    /// Whether a check of this name may fail without oncely.
+    fn may_fail(self, check: &str) -> bool {
+        matches!(self, Self::Python) && check.starts_with("server-tasks-")
+    }
 }
 
 /// How the checks of the suite ended, by scenario and check; a check may be made several times.
@@ -83,7 +84,7 @@ fn checks(world: &World, url: &str, version: &str) -> Checks {
 }
 
 /// The suite without oncely and with it. Many checks end well if there is no server at all, so the first run must have
-/// as many good ends as are known. `differing` lists the only checks that may end differently.
+/// as many good ends as are known, and no bad one. `differing` lists the only checks that may end differently.
 ///
 /// The suite gives up on an answer after a while of its own, which a busy machine may take: what differs has to differ again, and
 /// a run whose control is not good is none.
@@ -113,7 +114,7 @@ fn compare(sdk: Sdk, version: &str, tools: &str, passed_min: usize, differing: &
     assert!(found.is_empty(), "without oncely and with it: {found:#?}");
 }
 
-/// The checks that end differently, and how; an error if the control has too few good ends.
+/// The checks that end differently, and how; an error if the control has too few good ends, or bad ones.
 fn differences(
     software: &Software,
     sdk: Sdk,
@@ -133,8 +134,11 @@ fn differences(
         checks(&world, &url, version)
     });
     let passed = direct.values().flatten().filter(|status| *status == "SUCCESS").count();
-    if passed < passed_min {
-        return Err(format!("only {passed} checks passed without oncely: {direct:#?}"));
+    let is_bad = |status: &String| ["FAILURE", "WARNING"].contains(&status.as_str());
+    let bad = direct.iter().filter(|(name, ends)| ends.iter().any(is_bad) && !sdk.may_fail(name));
+    let bad: Vec<&String> = bad.map(|(name, _)| name).collect();
+    if passed < passed_min || !bad.is_empty() {
+        return Err(format!("without oncely {passed} checks passed, and these did not: {bad:#?}"));
     }
     let differ = direct.keys().chain(guarded.keys()).filter(|name| direct.get(*name) != guarded.get(*name));
     Ok(differ
@@ -146,7 +150,7 @@ fn differences(
 fn the_documentation_names_every_check_that_may_end_differently() {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reliability.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let listed = ANSWERED_ON_ONE_STREAM.iter().chain(&SUCCEEDED_BEFORE).chain(&REPLAYED_FOR_A_QUESTION);
+    let listed = ANSWERED_ON_ONE_STREAM.iter().chain(&SUCCEEDED_BEFORE);
     for check in listed {
         let (scenario, check) = check.rsplit_once(' ').unwrap().0.split_once(' ').unwrap();
         let scenario = scenario.strip_prefix("server-").unwrap();
@@ -156,7 +160,7 @@ fn the_documentation_names_every_check_that_may_end_differently() {
     let rows = page.lines().filter(|line| line.starts_with("| `") && line.matches('`').count() == 4);
     let known = ["`server-sse-polling`", "`input-required-result-"];
     let rows = rows.filter(|line| known.iter().any(|scenario| line.contains(scenario))).count();
-    assert_eq!(rows, 9, "the page names no others");
+    assert_eq!(rows, 7, "the page names no others");
 }
 
 #[test]
@@ -181,26 +185,20 @@ fn every_check_but_those_of_asking_again_ends_alike_for_writes_in_version_2026_0
 
 #[test]
 fn every_check_ends_alike_for_reads_of_the_rust_sdk_in_version_2025_11_25() {
-    compare(Sdk::Rust, "2025-11-25", "reads", 40, &[]);
+    compare(Sdk::Rust, "2025-11-25", "reads", 83, &[]);
 }
 
 #[test]
 fn every_check_ends_alike_for_reads_of_the_rust_sdk_in_version_2026_07_28() {
-    compare(Sdk::Rust, "2026-07-28", "reads", 40, &[]);
+    compare(Sdk::Rust, "2026-07-28", "reads", 195, &[]);
 }
 
 #[test]
 fn every_check_but_those_of_resuming_ends_alike_for_writes_of_the_rust_sdk_in_version_2025_11_25() {
-    compare(Sdk::Rust, "2025-11-25", "writes", 40, &ANSWERED_ON_ONE_STREAM);
+    compare(Sdk::Rust, "2025-11-25", "writes", 83, &ANSWERED_ON_ONE_STREAM);
 }
 
 #[test]
 fn every_check_but_those_of_asking_again_ends_alike_for_writes_of_the_rust_sdk_in_version_2026_07_28() {
-    compare(
-        Sdk::Rust,
-        "2026-07-28",
-        "writes",
-        40,
-        &[&SUCCEEDED_BEFORE[..], &REPLAYED_FOR_A_QUESTION].concat(),
-    );
+    compare(Sdk::Rust, "2026-07-28", "writes", 195, &SUCCEEDED_BEFORE);
 }

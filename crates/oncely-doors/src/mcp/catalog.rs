@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use oncely_core::Kind;
 use tokio::time::Instant;
 
-use super::tools::Tool;
+use super::tools::{Tool, kind_of};
 
 /// Most tools that are remembered of one server.
 pub const TOOLS_MAX: usize = 10_000;
@@ -82,7 +83,14 @@ impl Catalog {
         if seen.edition != edition {
             return;
         }
+        let mut listed: HashMap<String, bool> = HashMap::new();
         for tool in tools {
+            // One that is listed twice, and only once as reading, writes.
+            let reads = kind_of(None, Some(&tool)).0 == Kind::Read;
+            if listed.insert(tool.name.clone(), reads) == Some(false) && reads {
+                listed.insert(tool.name, false);
+                continue;
+            }
             if seen.tools.len() < TOOLS_MAX || seen.tools.contains_key(&tool.name) {
                 seen.tools.insert(tool.name.clone(), Arc::new(tool));
             } else {
@@ -148,6 +156,18 @@ mod tests {
         catalog.learn((0..=TOOLS_MAX).map(|i| tool(&format!("t{i}"), true)), 0);
         catalog.complete(0);
         assert!(catalog.find("another").is_err());
+    }
+
+    #[test]
+    fn a_tool_that_is_listed_twice_writes_if_it_does_so_once() {
+        for order in [[true, false], [false, true]] {
+            let catalog = Catalog::default();
+            catalog.learn(order.map(|reads| tool("a", reads)), 0);
+            assert_eq!(catalog.last_known("a").unwrap().read_only, Some(false), "{order:?}");
+            // What is listed anew counts.
+            catalog.learn([tool("a", true)], 0);
+            assert_eq!(catalog.last_known("a").unwrap().read_only, Some(true));
+        }
     }
 
     #[test]

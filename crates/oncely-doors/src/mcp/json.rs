@@ -49,7 +49,7 @@ impl<'a> Members<'a> {
     }
 
     /// The same where it is as it came, for as long as that lasts.
-    pub(super) fn came(&self, name: &str) -> Option<&'a str> {
+    pub fn came(&self, name: &str) -> Option<&'a str> {
         match &self.0.iter().find(|(there, _)| there == name)?.1 {
             Cow::Borrowed(value) => Some(value),
             Cow::Owned(_) => None,

@@ -5,6 +5,7 @@ mod edit;
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -66,7 +67,9 @@ pub fn run(global: &Global, args: &InstallArgs) -> Result<ExitCode, Failure> {
     let text = read(&path)?;
     let direction = if args.undo { Direction::Out } else { Direction::In };
     let program = program()?;
-    let place = Place { field: args.client.field(), program: &program, path: &path };
+    let project = args.client.project();
+    let place =
+        Place { field: args.client.field(), program: &program, path: &path, project: project.as_deref() };
     let edited = edit::edit(&text, place, &args.server, direction).map_err(|why| {
         Failure::new(PRECONDITION, "CANNOT_EDIT", format!("{shown}: {why}; nothing was changed"))
     })?;
@@ -74,6 +77,12 @@ pub fn run(global: &Global, args: &InstallArgs) -> Result<ExitCode, Failure> {
     show(&shown, &edited, global);
     if edited.changes.is_empty() {
         return Ok(report(global, &shown, &edited, None));
+    }
+    if fs::metadata(&path).is_ok_and(|meta| meta.permissions().readonly()) {
+        let why = format!(
+            "{shown} is read-only; nothing was changed. Make it writable, or name another with --file"
+        );
+        return Err(Failure::new(PRECONDITION, "CANNOT_WRITE", why));
     }
     confirm(args)?;
     if read(&path)? != text {
@@ -184,12 +193,14 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     write_as(path, path, text)
 }
 
-/// Writes a file as a whole or not at all, with the permissions of another.
+/// Writes a file as a whole or not at all, with the owner and the permissions of another.
 fn write_as(like: &Path, path: &Path, text: &str) -> Result<(), Failure> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let aside = path.with_file_name(format!(".{name}.oncely-{}", std::process::id()));
     let written = fs::metadata(like).and_then(|meta| {
         let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&aside)?;
+        // Before its permissions are wider; where that is not ours to give, it becomes ours.
+        let _ = fchown(&file, Some(meta.uid()), Some(meta.gid()));
         file.set_permissions(meta.permissions())?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;

@@ -1,9 +1,13 @@
 //! JSON with comments, as editors write it: blanked so that a JSON parser reads it and every byte keeps its place.
 
+/// What some editors put before everything else.
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
 /// The text with comments and trailing commas turned into spaces. Its length stays the same.
 pub fn blank(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
-    let mut at = 0;
+    let mut at = if text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+    bytes[..at].fill(b' ');
     let mut last_comma = None;
     while at < bytes.len() {
         match (bytes[at], bytes.get(at + 1)) {
@@ -78,5 +82,6 @@ mod tests {
         assert_eq!(value, serde_json::json!({ "a": [1, 2], "b": "// no /* comment */ ,}\"" }));
         assert_eq!(blank("{\"a\":1}"), "{\"a\":1}");
         assert_eq!(blank("\"open"), "\"open");
+        assert_eq!(blank("\u{feff}{}"), "   {}");
     }
 }

@@ -10,7 +10,7 @@ use crate::exit::Failure;
 /// A client whose configuration we know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Client {
-    /// Claude Code: .mcp.json of the project, else ~/.claude.json
+    /// Claude Code: .mcp.json of the project, else ~/.claude.json with what it holds for the project
     ClaudeCode,
     /// Claude Desktop
     ClaudeDesktop,
@@ -27,6 +27,12 @@ impl Client {
             Self::ClaudeCode | Self::ClaudeDesktop | Self::Cursor => "mcpServers",
             Self::Vscode => "servers",
         }
+    }
+
+    /// The project at hand, where the user's file may hold servers of its own for each project.
+    pub fn project(self) -> Option<String> {
+        let here = std::env::current_dir().ok().filter(|_| self == Self::ClaudeCode)?;
+        here.into_os_string().into_string().ok()
     }
 
     /// The file: the project's if there is one, else the user's.

@@ -55,22 +55,64 @@ pub struct Place<'a> {
     pub program: &'a str,
     /// Where it is: part of the servers' names.
     pub path: &'a Path,
+    /// The project whose own servers the same file may hold, too.
+    pub project: Option<&'a str>,
+}
+
+impl Place<'_> {
+    /// What a server is called from now on: its own name in this configuration, and a digest of where that is. It stays the
+    /// same when the server's version, arguments or directory change, and differs for entries that differ only in what is
+    /// secret.
+    fn name_of(&self, name: &str) -> String {
+        let allowed = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+        let clean: String = name.chars().map(allowed).take(64).collect();
+        let project = self.project.map_or_else(String::new, |project| format!("\0{project}"));
+        let digest = Digest::of(format!("{}{project}\0{name}", self.path.display()).as_bytes()).to_string();
+        format!("{clean}-{}", &digest[..6])
+    }
+}
+
+/// Servers that stand together in a configuration.
+struct Group<'a> {
+    place: Place<'a>,
+    servers: Members<'a>,
+}
+
+/// The servers of everybody, and those of a project.
+fn groups<'a>(whole: &Members<'a>, place: Place<'a>) -> Result<Vec<Group<'a>>, String> {
+    let Place { field, project, .. } = place;
+    let read = |raw: &'a str| Members::parse(raw).map_err(|e| format!("its {field:?} cannot be read: {e}"));
+    let mut groups = Vec::new();
+    if let Some(raw) = whole.came(field) {
+        groups.push(Group { place: Place { project: None, ..place }, servers: read(raw)? });
+    }
+    let of_project = project.and_then(|project| {
+        let projects = Members::parse(whole.came("projects")?).ok()?;
+        Members::parse(projects.came(project)?).ok()?.came(field)
+    });
+    if let Some(raw) = of_project {
+        groups.push(Group { place, servers: read(raw)? });
+    }
+    if groups.is_empty() {
+        return Err(format!("there is no {field:?} in it"));
+    }
+    Ok(groups)
 }
 
 /// Changes the servers of a configuration.
 pub fn edit(text: &str, place: Place<'_>, only: &[String], direction: Direction) -> Result<Edited, String> {
-    let field = place.field;
     let blanked = jsonc::blank(text);
     let whole = Members::parse(&blanked).map_err(|e| format!("it cannot be read as JSON: {e}"))?;
-    let servers = whole.get(field).ok_or_else(|| format!("there is no {field:?} in it"))?;
-    let servers = Members::parse(servers).map_err(|e| format!("its {field:?} cannot be read: {e}"))?;
-    if let Some(unknown) = only.iter().find(|name| !servers.has(name)) {
-        let known: Vec<&str> = servers.names().collect();
+    let groups = groups(&whole, place)?;
+    if let Some(unknown) = only.iter().find(|name| groups.iter().all(|group| !group.servers.has(name))) {
+        let known: Vec<&str> = groups.iter().flat_map(|group| group.servers.names()).collect();
         return Err(format!("there is no server {unknown:?} in it; there are: {}", known.join(", ")));
     }
     let mut edited = Edited { text: String::new(), changes: Vec::new(), left: Vec::new() };
     let mut splices: Vec<(Range<usize>, String)> = Vec::new();
-    for (name, raw) in servers.iter().filter(|(name, _)| only.is_empty() || only.iter().any(|o| o == name)) {
+    let is_meant = |name: &str| only.is_empty() || only.iter().any(|only| only == name);
+    let servers = groups.iter().flat_map(|group| group.servers.iter().map(|server| (group.place, server)));
+    for (place, (name, raw)) in servers.filter(|(_, (name, _))| is_meant(name)) {
         match change(text, &blanked, (name, raw), direction, place) {
             Ok((changed, before, after)) => {
                 splices.extend(changed);
@@ -153,27 +195,19 @@ fn splice(text: &str, mut splices: Vec<(Range<usize>, String)>) -> String {
     spliced
 }
 
-/// What a server is called from now on: its own name in this configuration, and a digest of where that is. It stays the
-/// same when the server's version, arguments or directory change, and differs for entries that differ only in what is
-/// secret.
-fn name_of(name: &str, path: &Path) -> String {
-    let allowed = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
-    let clean: String = name.chars().map(allowed).take(64).collect();
-    let digest = Digest::of(format!("{}\0{name}", path.display()).as_bytes()).to_string();
-    format!("{clean}-{}", &digest[..6])
-}
-
 impl Line {
     fn is_wrapped(&self) -> bool {
         let program = self.command.rsplit(['/', '\\']).next().unwrap_or_default();
-        program.trim_end_matches(".exe") == "oncely" && self.args.first().is_some_and(|arg| arg == "mcp")
+        // Options that all commands have may stand before the command's own name.
+        let mut ours = self.args.iter().take_while(|arg| *arg != "--");
+        program.trim_end_matches(".exe") == "oncely" && ours.any(|arg| arg == "mcp")
     }
 
     fn wrapped(&self, name: &str, place: Place<'_>) -> Result<Self, &'static str> {
         if self.is_wrapped() {
             return Err("it is behind oncely already");
         }
-        let before = ["mcp", "--name", &name_of(name, place.path), "--", &self.command].map(str::to_owned);
+        let before = ["mcp", "--name", &place.name_of(name), "--", &self.command].map(str::to_owned);
         let args = before.into_iter().chain(self.args.clone()).collect();
         Ok(Self { command: place.program.to_owned(), args })
     }
@@ -194,7 +228,7 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
-    use super::{Direction, Place, edit, name_of};
+    use super::{Direction, Place, edit};
     use std::path::Path;
 
     const CONFIG: &str = r#"{
@@ -210,14 +244,14 @@ mod tests {
 "#;
 
     fn place(field: &'static str) -> Place<'static> {
-        Place { field, program: "oncely", path: Path::new("/home/me/.mcp.json") }
+        Place { field, program: "oncely", path: Path::new("/home/me/.mcp.json"), project: None }
     }
 
     #[test]
     fn only_the_command_lines_change_and_they_change_back() {
         let here = place("mcpServers");
         let wrapped = edit(CONFIG, here, &[], Direction::In).unwrap();
-        let (stripe, plain) = (name_of("stripe", here.path), name_of("plain", here.path));
+        let (stripe, plain) = (here.name_of("stripe"), here.name_of("plain"));
         assert!(stripe.starts_with("stripe-") && stripe.len() == 13);
         let npx =
             format!(r#""oncely", "args": ["mcp", "--name", "{stripe}", "--", "npx", "-y", "@stripe/mcp"]"#);
@@ -234,11 +268,17 @@ mod tests {
 
     #[test]
     fn entries_and_files_of_another_name_are_other_servers() {
+        let at = |path: &'static str, project: Option<&'static str>| Place {
+            path: Path::new(path),
+            project,
+            ..place("servers")
+        };
         let names = [
-            name_of("live", Path::new("/a")),
-            name_of("test", Path::new("/a")),
-            name_of("live", Path::new("/b")),
-            name_of("a b/c@*", Path::new("/a")),
+            at("/a", None).name_of("live"),
+            at("/a", None).name_of("test"),
+            at("/b", None).name_of("live"),
+            at("/a", Some("/p")).name_of("live"),
+            at("/a", None).name_of("a b/c@*"),
         ];
         for (i, a) in names.iter().enumerate() {
             assert!(names[..i].iter().all(|b| a != b));
@@ -253,6 +293,28 @@ mod tests {
         assert_eq!(only("stripe").unwrap().changes.len(), 1);
         assert!(only("stripe").unwrap().text.contains(r#""command": "/opt/oncely""#));
         assert!(only("nope").unwrap_err().contains("stripe, plain, remote, odd"));
+    }
+
+    #[test]
+    fn servers_of_the_project_at_hand_are_changed_too_and_those_of_others_are_not() {
+        let text = r#"{"projects":{"/p":{"mcpServers":{"a":{"command":"x"}}},"/q":{"mcpServers":{"b":{"command":"y"}}}}}"#;
+        let here = Place { project: Some("/p"), ..place("mcpServers") };
+        let edited = edit(text, here, &[], Direction::In).unwrap();
+        let line = format!(r#""oncely", "args": ["mcp", "--name", "{}", "--", "x"]"#, here.name_of("a"));
+        assert_eq!(edited.text, text.replace(r#""x""#, &line));
+        let both = text.replacen('{', r#"{"mcpServers":{"a":{"command":"z"}},"#, 1);
+        assert_eq!(edit(&both, here, &["a".into()], Direction::In).unwrap().changes.len(), 2);
+        assert!(edit(text, place("mcpServers"), &[], Direction::In).is_err());
+    }
+
+    #[test]
+    fn an_entry_that_was_put_behind_oncely_by_hand_is_not_put_there_twice() {
+        let text =
+            r#"{"servers":{"a":{"command":"/usr/bin/oncely","args":["--store","x.db","mcp","--","y"]}}}"#;
+        let edited = edit(text, place("servers"), &[], Direction::In).unwrap();
+        assert!(edited.changes.is_empty() && edited.text == text);
+        let out = edit(text, place("servers"), &[], Direction::Out).unwrap();
+        assert_eq!(out.text, r#"{"servers":{"a":{"command":"y","args":[]}}}"#);
     }
 
     #[test]
