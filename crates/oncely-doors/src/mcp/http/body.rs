@@ -46,6 +46,7 @@ pub(super) fn plain(status: StatusCode, text: &str) -> AnyResponse {
 }
 
 /// Why a request is not taken.
+#[derive(Debug)]
 pub(super) struct Refusal {
     status: StatusCode,
     why: String,

@@ -297,7 +297,7 @@ mod tests {
             engine: Oncely::new(oncely_store::open("memory:").await.unwrap()),
             namespace: Namespace::default(),
             scope: Scope::default(),
-            policy: PolicyFile::default(),
+            policy: PolicyFile::empty(),
             server: "silent".into(),
             place: Place::Here,
             launcher: Vec::new(),
