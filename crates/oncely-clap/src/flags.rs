@@ -105,7 +105,11 @@ fn flags_of(entry: &Entry, keys: KeyRule) -> Vec<Arg> {
         json,
     ];
     if entry.danger == Danger::Destructive {
-        flags.push(flag(CONFIRM, "confirm", "Confirms the command; needed where there is no terminal to ask on"));
+        flags.push(flag(
+            CONFIRM,
+            "confirm",
+            "Confirms the command; needed where there is no terminal to ask on",
+        ));
     }
     flags.into_iter().map(|flag| flag.help_heading(HEADING)).collect()
 }
