@@ -51,13 +51,18 @@ fn every_example_is_run_by_a_test() {
     let examples = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples")).unwrap();
     // The one that is killed on the way has its tests beside those of what it shows.
     let tests = concat!(include_str!("examples.rs"), include_str!("within.rs"));
+    let listed = include_str!("../../../examples/README.md");
     for example in examples {
         let path = example.unwrap().path();
-        // A package of its own has tests of its own.
-        if path.join("Cargo.toml").exists() {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if name == "README.md" {
             continue;
         }
-        let name = path.file_stem().unwrap().to_str().unwrap();
-        assert!(tests.contains(&format!("{name}\"")), "{name} has no test");
+        assert!(listed.contains(&format!("]({name}")), "{name} is not in the list of the examples");
+        // A package of its own has tests of its own.
+        if !path.join("Cargo.toml").exists() {
+            let stem = path.file_stem().unwrap().to_str().unwrap();
+            assert!(tests.contains(&format!("{stem}\"")), "{name} has no test");
+        }
     }
 }
