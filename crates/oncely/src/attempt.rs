@@ -227,6 +227,9 @@ impl Oncely {
                 {
                     return Some(Unrecorded::EarlierUnknown);
                 }
+                // Nothing happened in it: whoever took its place did nothing twice. Mostly it is its own end, recorded before
+                // the answer to that was lost, after which another attempt was allowed to begin.
+                Ok((Decision::Superseded, _)) if rejected => return None,
                 Ok((decision, there)) => return self.unrecorded(intent, decision, there).await,
                 Err(error) => error,
             };

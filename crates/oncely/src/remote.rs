@@ -89,11 +89,14 @@ impl Oncely {
     ) -> Result<RemoteEnd, StoreError> {
         let oncely = self.clone();
         let task = tokio::spawn(async move {
+            let rejected = outcome.failure().is_some();
             let input = Input::Complete { token, outcome };
             let (decision, there) = oncely.settle(intent, None, |_| input.clone()).await?;
             oncely.tidy_after(token);
             match (decision, there) {
                 (Decision::Recorded, Some(stored)) => Ok(RemoteEnd::Recorded(stored)),
+                // No sign of a second effect: nothing happened in it.
+                _ if rejected => Ok(RemoteEnd::Superseded),
                 (decision, there) => {
                     oncely.unrecorded(intent, decision, there).await;
                     Ok(RemoteEnd::Superseded)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use oncely::core::{AttemptToken, Millis, State, StoreErrorKind};
+use oncely::core::{AttemptToken, Millis, StoreErrorKind};
 use oncely::{
     Answer, AnswerKind, Call, Error, Observer, Oncely, RemoteBegun, RemoteClaim, RemoteEnd, StateName,
     StoreOp, ToolName, outcome,
@@ -109,22 +109,6 @@ async fn a_lapsed_lease_is_in_doubt_for_everybody_and_a_late_end_settles_it() {
         .unwrap();
     assert!(matches!(ended, RemoteEnd::Recorded(_)));
     assert!(matches!(answered(&oncely).await, Answer::Replayed(_)));
-}
-
-#[tokio::test]
-async fn an_end_of_an_attempt_that_lost_its_place_is_superseded_and_logged() {
-    let oncely = Oncely::new(oncely_store::open("memory:").await.unwrap());
-    let first = run(&oncely, None).await;
-    let (intent, token) = (first.info.intent(), first.info.token());
-    oncely.complete_remote(intent, token, outcome::rejected("NO", "no")).await.unwrap();
-    let second = run(&oncely, None).await;
-    let late = oncely.complete_remote(intent, token, outcome::created(&1)).await.unwrap();
-    assert!(matches!(late, RemoteEnd::Superseded));
-    let stored = oncely.store().load(intent).await.unwrap().unwrap();
-    assert!(matches!(&stored.record.body.state, State::Running { owner, .. } if owner.host == "worker"));
-    assert_eq!(stored.record.body.token, second.info.token());
-    let tallies = oncely.store().tallies().await.unwrap();
-    assert!(tallies.iter().any(|t| t.counter == oncely::core::Counter::Superseded && t.count == 1));
 }
 
 #[tokio::test]
