@@ -239,11 +239,10 @@ impl Shared {
         self.run(shard, Script::Reindex, &names, &[&intent.0, version.as_bytes(), due.as_bytes()])
     }
 
-    /// Has the purge look again later at a record that it cannot read.
-    pub(crate) fn ask_postpone(&self, intent: &IntentId) -> Asked {
-        let shard = self.keys.shard(intent);
+    /// Has the purge look again later at a record that it cannot read, or at what is no id at all.
+    pub(crate) fn ask_postpone(&self, shard: u16, member: &[u8]) -> Asked {
         let (rejected, after) = (DUE_REJECTED.to_string(), unreadable::LOOK_AGAIN_MS.to_string());
-        let arguments = [&intent.0[..], DUE_FIRST.as_bytes(), rejected.as_bytes(), after.as_bytes()];
+        let arguments = [member, DUE_FIRST.as_bytes(), rejected.as_bytes(), after.as_bytes()];
         self.run(shard, Script::Postpone, &[&self.keys.due(shard)], &arguments)
     }
 
