@@ -13,6 +13,7 @@ use oncely_store::sealed::{Keys, Sealed};
 
 use crate::args::Global;
 use crate::exit::Failure;
+use crate::output;
 
 /// Most of a file with a secret that is read.
 const SECRET_BYTES_MAX: u64 = 64 * 1024;
@@ -79,6 +80,13 @@ impl Context {
     pub async fn open_sealed(&self) -> Result<Sealed, Failure> {
         let keys = self.encryption_keys()?;
         Ok(Sealed::new(oncely_store::open(&self.store_url).await?, keys))
+    }
+
+    /// Says what the servers of the ledger could still lose. Once, by commands that stay: not with every call.
+    pub async fn say_remarks(&self) {
+        for remark in oncely_store::remarks(&self.store_url).await {
+            output::say(&format!("oncely: warning: the ledger: {remark}"));
+        }
     }
 
     /// The policy file's name and text, if there is one: tables that tools do not concern are read by others.

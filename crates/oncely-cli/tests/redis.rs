@@ -1,4 +1,5 @@
-//! `oncely run` on a Redis ledger: several processes, servers and replicas that are gone; effects are counted in a file.
+//! `oncely run` on a Redis ledger: several processes, servers and replicas that are gone; effects are counted in a file. And
+//! what the commands that stay say of the servers.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking")]
 
@@ -141,4 +142,60 @@ fn a_ledger_that_comes_back_after_the_effect_gets_the_end_and_nothing_else_is_sa
     check(&call.wait_with_output().unwrap(), 0, "done");
     check(&home.start(&server.url(), "k", effect).wait_with_output().unwrap(), 0, "done");
     assert_eq!(home.effects(), 1);
+}
+
+/// All that a command says until it listens; it is ended then.
+fn said_at_start(store: &str, command: &[&str]) -> String {
+    let home = Home::new();
+    let mut child = Command::new("sh")
+        .args(["-c", "exec \"$0\" \"$@\" 2>&1", env!("CARGO_BIN_EXE_oncely")])
+        .args(command)
+        .current_dir(home.0.path())
+        .env_clear()
+        .env("HOME", home.0.path())
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("ONCELY_STORE", store)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap) {
+        said += &format!("{line}\n");
+        if line.contains("listening") {
+            break;
+        }
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(said.contains("listening"), "it did not start: {said}");
+    said
+}
+
+#[test]
+fn what_a_server_could_still_lose_is_said_once_by_commands_that_stay() {
+    let (primary, home) = (Redis::start().unwrap(), Home::new());
+    let _replicas = [primary.replica().unwrap(), primary.replica().unwrap()];
+    let store = |wait: u32| format!("{}?wait={wait}&wait_timeout=60s", primary.url());
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--admin", "off", "--upstream", "http://127.0.0.1:9"];
+    let mcp = ["mcp", "--listen", "127.0.0.1:0", "--", "cat"];
+    for command in [&serve[..], &mcp] {
+        let said = said_at_start(&store(1), command);
+        for words in ["2 replicas are connected, and wait is 1", "?wait=2", "maxmemory is 0"] {
+            assert_eq!(said.matches(words).count(), 1, "{words:?} in {said}");
+        }
+    }
+    // One call is no place for it.
+    let ran = home.run(&store(1), "k");
+    check(&ran, 0, "done");
+    assert_eq!(String::from_utf8_lossy(&ran.stderr), "");
+    primary.cli(&["CONFIG", "SET", "maxmemory", "1gb"]).unwrap();
+    for command in [&serve[..], &mcp] {
+        let said = said_at_start(&store(2), command);
+        assert!(!said.contains("warning: the ledger"), "{said}");
+    }
+    // A risk that the address accepts is one all the same.
+    primary.cli(&["CONFIG", "SET", "appendfsync", "everysec"]).unwrap();
+    let said = said_at_start(&format!("{}&durability=best-effort", store(2)), &serve);
+    assert!(said.contains("appendfsync is everysec: a power cut loses acknowledged records"), "{said}");
 }

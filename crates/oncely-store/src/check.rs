@@ -72,6 +72,21 @@ pub async fn check(address: &str) -> Result<Vec<Check>, StoreError> {
     }
 }
 
+/// What could still be lost on the servers of a ledger that was opened: remarks, and risks that the address accepts. For
+/// programs that stay, to say once.
+pub async fn remarks(address: &str) -> Vec<String> {
+    match scheme(address) {
+        #[cfg(feature = "redis")]
+        Some((scheme, _)) if is_redis(scheme) => {
+            let Ok(options) = redis::RedisOptions::parse(address) else { return Vec::new() };
+            // A server that is gone by now is told by the calls that it refuses.
+            let findings = redis::inspect(options).await.map(|report| report.findings).unwrap_or_default();
+            findings.iter().map(told).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// Makes the tables of the ledger at an address, or brings them to the version that this program knows.
 pub async fn migrate(address: &str) -> Result<Migrated, StoreError> {
     match scheme(address) {
@@ -141,6 +156,11 @@ fn is_redis(scheme: &str) -> bool {
 }
 
 #[cfg(feature = "redis")]
+fn told(finding: &redis::RedisFinding) -> String {
+    format!("{}: {}; {}", finding.server, finding.what, finding.fix)
+}
+
+#[cfg(feature = "redis")]
 fn of_redis(report: redis::RedisReport) -> Vec<Check> {
     let mut checks = Vec::new();
     for (server, what) in &report.servers {
@@ -151,8 +171,7 @@ fn of_redis(report: redis::RedisReport) -> Vec<Check> {
             redis::RedisConcern::Risk => Health::Fail,
             redis::RedisConcern::Remark => Health::Warn,
         };
-        let message = format!("{}: {}; {}", finding.server, finding.what, finding.fix);
-        checks.push(Check::new("durability", health, message));
+        checks.push(Check::new("durability", health, told(finding)));
     }
     if report.findings.iter().all(|finding| finding.concern != redis::RedisConcern::Risk) {
         checks.push(Check::new("durability", Health::Ok, "what is acknowledged is in the append-only file"));

@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 use oncely_core::{Store, StoreError, StoreErrorKind};
 
-pub use check::{Check, Health, Migrated, check, is_absent, migrate, migration_sql};
+pub use check::{Check, Health, Migrated, check, is_absent, migrate, migration_sql, remarks};
 pub use memory::MemoryStore;
 #[cfg(feature = "sqlx-postgres")]
 pub use postgres::SqlxWithin;

@@ -121,6 +121,7 @@ pub async fn run(global: &Global, args: McpArgs) -> Result<ExitCode, Failure> {
         .map_err(|e| Failure::internal(format!("signals cannot be caught: {e}; nothing ran")))?;
     let max_message = message_limit(&args);
     if let Some(address) = args.listen {
+        context.say_remarks().await;
         let code = listen(address, guard, &args, max_message, &mut signals).await?;
         flush(engine).await;
         return Ok(ExitCode::from(code));

@@ -120,6 +120,7 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
         .enable_all()
         .build()
         .map_err(|e| Failure::internal(format!("the admin API's thread could not be started: {e}")))?;
+    context.say_remarks().await;
     say_ready(global, &context, &config, bound, admin.address());
     let watching = aside.spawn(lookout.run());
     // Answers until the gateway has ended: how a drain goes on is of interest.

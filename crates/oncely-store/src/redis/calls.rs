@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::Shared;
 use super::clocks::Leapt;
-use super::errors::{damaged, odd};
+use super::errors::{damaged, is_other_type, odd};
 use super::link::{Answer, Asks, Part, Writes};
 use super::resp::{Value, command, encode};
 use super::scripts::Script;
@@ -54,6 +54,12 @@ impl Shared {
     /// Hands in commands that only read.
     pub(crate) fn ask(&self, shard: u16, commands: &[Vec<u8>]) -> Asked {
         Asked { shard, writes: Writes::No, answer: self.router.ask(shard, commands) }
+    }
+
+    /// Hands in commands of which each reads one value, perhaps of a key that is of another type.
+    pub(crate) fn ask_values(&self, shard: u16, commands: &[Vec<u8>]) -> Asked {
+        let asks = Asks::Values { bytes: commands.concat(), replies: commands.len() };
+        Asked { shard, writes: Writes::No, answer: self.router.submit(shard, asks, Writes::No) }
     }
 
     /// Hands in one record's part of a script, which may go together with others.
@@ -182,17 +188,12 @@ impl Shared {
         if self.unconfirmed.contains(intent) {
             return self.run(shard, Script::Confirm, &[&key, &self.keys.mark(shard)], &[]);
         }
-        self.ask(shard, &[command(&[b"GET", &key]), command(&[b"TIME"])])
+        self.ask_values(shard, &[command(&[b"GET", &key]), command(&[b"TIME"])])
     }
 
     pub(crate) async fn loaded(&self, asked: Asked, intent: IntentId) -> Result<Option<Stored>, StoreError> {
         let (shard, confirms) = (asked.shard, asked.writes.may());
-        let replies = asked.replies().await.map_err(|error| match error.kind {
-            // The server itself says so only of a key of another type.
-            StoreErrorKind::Corrupt => unreadable::refusal(&intent, NOT_A_RECORD, &self.describe),
-            _ => error,
-        })?;
-        match replies.as_slice() {
+        match asked.replies().await?.as_slice() {
             [value, time] if !confirms => {
                 let now = self.time_of(shard, time)?;
                 self.stored(&intent, value, now)
@@ -239,11 +240,10 @@ impl Shared {
         self.run(shard, Script::Reindex, &names, &[&intent.0, version.as_bytes(), due.as_bytes()])
     }
 
-    /// Has the purge look again later at a record that it cannot read.
-    pub(crate) fn ask_postpone(&self, intent: &IntentId) -> Asked {
-        let shard = self.keys.shard(intent);
+    /// Has the purge look again later at a record that it cannot read, or at what is no id at all.
+    pub(crate) fn ask_postpone(&self, shard: u16, member: &[u8]) -> Asked {
         let (rejected, after) = (DUE_REJECTED.to_string(), unreadable::LOOK_AGAIN_MS.to_string());
-        let arguments = [&intent.0[..], DUE_FIRST.as_bytes(), rejected.as_bytes(), after.as_bytes()];
+        let arguments = [member, DUE_FIRST.as_bytes(), rejected.as_bytes(), after.as_bytes()];
         self.run(shard, Script::Postpone, &[&self.keys.due(shard)], &arguments)
     }
 
@@ -251,16 +251,13 @@ impl Shared {
     /// `None` if it is gone by now.
     pub(crate) async fn unreadable(&self, intent: IntentId) -> Result<Option<Unreadable>, StoreError> {
         let (keys, shard) = (&self.keys, self.keys.shard(&intent));
-        let value = self.ask(shard, &[command(&[b"GET", &keys.record(&intent)])]);
+        let value = self.ask_values(shard, &[command(&[b"GET", &keys.record(&intent)])]);
         let due = self.ask(shard, &[command(&[b"ZSCORE", &keys.due(shard), &intent.0])]);
-        let value = match value.replies().await {
-            Err(error) if error.kind == StoreErrorKind::Corrupt => None,
-            replies => Some(replies?.pop().unwrap_or(Value::Nil)),
-        };
-        if value == Some(Value::Nil) {
+        let value = value.replies().await?.pop().unwrap_or(Value::Nil);
+        if value == Value::Nil {
             return Ok(None);
         }
-        let bytes = value.as_ref().and_then(Value::bytes);
+        let bytes = value.bytes();
         let why = match bytes.map(|bytes| unpack(&intent, bytes)) {
             Some(Err(Damaged(why))) => why,
             Some(Ok(_)) => "it could not be read a moment ago",
@@ -285,8 +282,15 @@ impl Shared {
     }
 
     pub(crate) fn found(&self, intent: &IntentId, value: &Value) -> Result<Found, StoreError> {
-        let bytes = value.bytes().ok_or_else(|| odd(value, &self.describe))?;
-        unpack(intent, bytes).map_err(|Damaged(why)| unreadable::refusal(intent, why, &self.describe))
+        let why = match value {
+            Value::Bytes(bytes) => match unpack(intent, bytes) {
+                Ok(found) => return Ok(found),
+                Err(Damaged(why)) => why,
+            },
+            Value::Error(words) if is_other_type(words) => NOT_A_RECORD,
+            other => return Err(odd(other, &self.describe)),
+        };
+        Err(unreadable::refusal(intent, why, &self.describe))
     }
 
     /// A version that was just written, and when.

@@ -136,8 +136,8 @@ impl Profile {
         found
     }
 
-    /// What to know, though nothing is lost by it.
-    pub(crate) fn remarks(&self) -> Vec<Finding> {
+    /// What to know of a server that is not refused, where so many replicas have to confirm a write.
+    pub(crate) fn remarks(&self, wait: Option<u32>) -> Vec<Finding> {
         let mut found = Vec::new();
         let mut remark = |what: &str, fix: &str| found.push(Finding { what: what.into(), fix: fix.into() });
         if self.maxmemory == 0 {
@@ -152,14 +152,19 @@ impl Profile {
                 "add a replica, and ?wait=1 to the address",
             );
         }
-        if self.replicas > 1 {
-            remark(
-                &format!(
-                    "{} replicas are connected: the one that confirmed need not be the one that is promoted",
-                    self.replicas
+        let confirming = wait.unwrap_or(1);
+        if self.replicas > confirming {
+            let connected = match self.replicas {
+                1 => "a replica is connected".to_owned(),
+                several => format!("{several} replicas are connected"),
+            };
+            let what = match confirming {
+                0 => format!("{connected}, and none has to confirm a write: a failover can lose it"),
+                _ => format!(
+                    "{connected}, and wait is {confirming}: one that has not confirmed may be the one that is promoted"
                 ),
-                &format!("add ?wait={} to the address", self.replicas),
-            );
+            };
+            remark(&what, &format!("add ?wait={} to the address", self.replicas));
         }
         found
     }
@@ -229,6 +234,19 @@ mod tests {
         let valkey = profile(&GOOD.replace("role", "valkey_version:8.1.3\r\nrole")).unwrap();
         assert_eq!((valkey.name.as_str(), valkey.version), ("Valkey 8.1.3", (8, 1)));
         assert_eq!(profile("hello"), None);
+    }
+
+    #[test]
+    fn replicas_that_need_not_confirm_are_remarked_on() {
+        let remarks = |wait| {
+            let found = profile(GOOD).unwrap().remarks(wait);
+            found.into_iter().map(|f| format!("{}|{}", f.what, f.fix)).collect::<Vec<_>>().join("\n")
+        };
+        for (wait, words) in [(None, "wait is 1"), (Some(1), "wait is 1"), (Some(0), "none has to confirm")] {
+            let told = remarks(wait);
+            assert!(told.contains(words) && told.contains("?wait=2"), "{wait:?}: {told}");
+        }
+        assert!(!remarks(Some(2)).contains("replica"), "all of them confirm");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use oncely_core::{StoreError, StoreErrorKind};
 use tokio::time::{Instant, sleep_until};
 
 use super::connect::Wire;
-use super::errors::{Broken, Redirect, cut_off, odd, redirect, refused};
+use super::errors::{Broken, Redirect, cut_off, is_other_type, odd, redirect, refused};
 use super::flight::{Flight, Wait, confirmed, replies_of, share, together, wrote};
 use super::gate;
 use super::link::{Asks, Node, Part, Request, encode_together};
@@ -200,7 +200,9 @@ impl<'a> Link<'a> {
             let mut parts: Vec<&Part> = Vec::with_capacity(call.len());
             for request in call {
                 match &request.asks {
-                    Asks::Plain { bytes, .. } => pipeline.extend_from_slice(bytes),
+                    Asks::Plain { bytes, .. } | Asks::Values { bytes, .. } => {
+                        pipeline.extend_from_slice(bytes);
+                    }
                     Asks::Part(part) => parts.push(part),
                 }
             }
@@ -311,7 +313,9 @@ fn settle(
     server: &RedisServer,
     router: &Arc<Router>,
 ) -> Keep {
+    let reads_values = matches!(request.asks, Asks::Values { .. });
     let refusal = replies.iter().find_map(|reply| match reply {
+        Value::Error(words) if reads_values && is_other_type(words) => None,
         Value::Error(words) => Some(words.as_str()),
         _ => None,
     });

@@ -5,6 +5,9 @@ use oncely_core::{StoreError, StoreErrorKind, Wrote};
 use super::resp::{Garbled, Value};
 use crate::wire::Damaged;
 
+/// How servers before Redis 7 begin to tell of what a command in a script was refused with.
+const IN_SCRIPT: &str = "ERR Error running script";
+
 /// Where a request has to go instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Redirect {
@@ -34,9 +37,20 @@ pub(crate) fn redirect(words: &str) -> Option<Redirect> {
     })
 }
 
-/// The code that a refusal begins with. A script's own words may stand around it.
+/// The code that a refusal begins with. Before Redis 7 that of a command in a script stands behind the place of the
+/// command in the script.
 fn code(words: &str) -> &str {
+    let own = match words.starts_with(IN_SCRIPT) {
+        true => words.rsplit_once("@user_script:").and_then(|(_, place)| place.split_once(": ")),
+        false => None,
+    };
+    let words = own.map_or(words, |(_, words)| words.trim_start_matches('-'));
     words.split([' ', ':']).next().unwrap_or("")
+}
+
+/// Whether a server says that a key is of another type than the command is for.
+pub(crate) fn is_other_type(words: &str) -> bool {
+    code(words) == "WRONGTYPE"
 }
 
 /// A refusal as an error. Scripts write only after they have read, and the server refuses a script's first write or
@@ -143,7 +157,7 @@ pub(crate) fn cut_off(why: &dyn std::fmt::Display, server: &str, wrote: Wrote) -
 
 #[cfg(test)]
 mod tests {
-    use super::{Redirect, redirect, refused};
+    use super::{Redirect, is_other_type, redirect, refused};
     use oncely_core::{StoreErrorKind, Wrote};
 
     #[test]
@@ -155,6 +169,25 @@ mod tests {
         assert_eq!(redirect("NOSCRIPT No matching script."), Some(Redirect::NoScript));
         assert_eq!(redirect("ERR unknown"), None);
         assert_eq!(redirect("MOVED"), None);
+    }
+
+    /// As Redis 6.2.14 said it.
+    #[test]
+    fn a_refusal_in_a_script_of_an_older_server_is_read_like_any_other() {
+        let run =
+            "ERR Error running script (call to f_d3c21d0c2b9ca22f82737626a27bcaf5d288f99f): @user_script:1: ";
+        let other_type = format!("{run}WRONGTYPE Operation against a key holding the wrong kind of value");
+        assert!(is_other_type(&other_type) && is_other_type("WRONGTYPE Operation against a key"));
+        assert!(!is_other_type(&format!("{run}ERR syntax error, not WRONGTYPE")));
+        assert_eq!(refused(&other_type, "redis://x").kind, StoreErrorKind::Corrupt);
+        for (words, kind, wrote) in [
+            ("@user_script: 1: -OOM command not allowed", StoreErrorKind::Full, Wrote::No),
+            ("@user_script: 1: -NOREPLICAS Not enough good replicas", StoreErrorKind::Unavailable, Wrote::No),
+            ("ERR syntax error", StoreErrorKind::Unavailable, Wrote::Maybe),
+        ] {
+            let error = refused(&format!("{run}{words}"), "redis://x");
+            assert_eq!((error.kind, error.wrote), (kind, wrote), "{words}");
+        }
     }
 
     #[test]

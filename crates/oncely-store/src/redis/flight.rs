@@ -71,7 +71,7 @@ pub(crate) fn together(batch: Vec<Request>) -> Vec<Vec<Request>> {
 pub(crate) fn replies_of(call: &[Request]) -> usize {
     let Some(first) = call.first() else { return 0 };
     let replies = match &first.asks {
-        Asks::Plain { replies, .. } => *replies,
+        Asks::Plain { replies, .. } | Asks::Values { replies, .. } => *replies,
         Asks::Part(_) => 1,
     };
     replies + usize::from(first.asking)

@@ -63,9 +63,10 @@ async fn look(options: RedisOptions) -> Result<RedisReport, StoreError> {
         let mut wire = dialer.dial(&server).await?;
         let profile = checks::look(&mut wire, &dialer.options, &server).await?;
         profile.check_kind(&dialer.options, &server)?;
-        for (concern, found) in
-            [(RedisConcern::Risk, profile.risks()), (RedisConcern::Remark, profile.remarks())]
-        {
+        for (concern, found) in [
+            (RedisConcern::Risk, profile.risks()),
+            (RedisConcern::Remark, profile.remarks(dialer.options.wait)),
+        ] {
             report.findings.extend(found.into_iter().map(|finding| RedisFinding {
                 server: server.clone(),
                 concern,

@@ -28,6 +28,14 @@ pub(crate) enum Asks {
         /// The replies.
         replies: usize,
     },
+    /// Commands of which each reads one value. A key of another type is no refusal of them all: it is the answer in its
+    /// place, and whoever reads it knows what it means there.
+    Values {
+        /// The commands.
+        bytes: Vec<u8>,
+        /// The replies.
+        replies: usize,
+    },
     /// One record's part of a script that takes several of one shard.
     Part(Part),
 }
@@ -138,7 +146,7 @@ impl Request {
     /// About how many bytes it takes.
     pub(crate) fn len(&self) -> usize {
         match &self.asks {
-            Asks::Plain { bytes, .. } => bytes.len(),
+            Asks::Plain { bytes, .. } | Asks::Values { bytes, .. } => bytes.len(),
             Asks::Part(part) => part.keys.len() + part.arguments.len(),
         }
     }

@@ -108,7 +108,7 @@ impl Shared {
         let mut scores = Vec::new();
         for (shard, asked) in listed {
             for member in asked.replies().await?.iter().flat_map(Value::items) {
-                let Some(intent) = intent(member) else { continue };
+                let Some(intent) = member.bytes().and_then(intent) else { continue };
                 let score = command(&[b"ZSCORE", &self.keys.order(shard), &intent.0]);
                 scores.push((shard, intent, self.ask(shard, &[score])));
             }
@@ -144,8 +144,8 @@ impl Shared {
 }
 
 /// A member of a set as an intent. What is no id is no record of ours, and nobody is kept from theirs by it.
-pub(crate) fn intent(member: &Value) -> Option<IntentId> {
-    member.bytes().and_then(|bytes| bytes.try_into().ok()).map(IntentId)
+pub(crate) fn intent(member: &[u8]) -> Option<IntentId> {
+    member.try_into().ok().map(IntentId)
 }
 
 /// Whether a record is to be listed. Of one that cannot be read only its id and where it is filed are known.
@@ -234,7 +234,7 @@ impl Source for Order {
         let (mut entries, mut last) = (Vec::new(), None);
         for pair in reply.items().chunks_exact(2) {
             let score = pair[1].number().ok_or_else(|| odd(reply, &shared.describe))?;
-            entries.extend(intent(&pair[0]).map(|intent| (Version(score), intent)));
+            entries.extend(pair[0].bytes().and_then(intent).map(|intent| (Version(score), intent)));
             last = Some(score);
         }
         let next = last.filter(|_| reply.items().len() >= 2 * most).map(|last| Version(last + 1));

@@ -51,20 +51,25 @@ impl Shared {
         Ok(Page::of(found, next, now))
     }
 
-    /// The places of all events of a record; `None` if some may be missing.
+    /// The places of all events of a record; `None` if some may be missing: of a record that cannot be read, the log itself
+    /// says more than what can be read of it.
     async fn trail(&self, intent: &IntentId) -> Result<Option<Vec<Version>>, StoreError> {
         let commands =
             [&self.keys.record(intent), &self.keys.gone(intent)].map(|key| command(&[b"GET", key]));
-        let replies = self.ask(self.keys.shard(intent), &commands).replies().await?;
+        let replies = self.ask_values(self.keys.shard(intent), &commands).replies().await?;
         let [record, gone] = replies.as_slice() else { return Err(odd(&Value::Nil, &self.describe)) };
         if *record == Value::Nil && *gone == Value::Nil {
             return Ok(None);
         }
-        let mut trail = match gone.bytes() {
-            Some(gone) => read_trail(gone).map_err(|damage| damaged(damage, &self.describe))?,
-            None => Vec::new(),
+        let of_gone = match gone {
+            Value::Nil => Some(Vec::new()),
+            other => other.bytes().and_then(|gone| read_trail(gone).ok()),
         };
-        let of_record = if *record == Value::Nil { Vec::new() } else { self.found(intent, record)?.trail };
+        let of_record = match record {
+            Value::Nil => Some(Vec::new()),
+            other => self.found(intent, other).ok().map(|found| found.trail),
+        };
+        let (Some(mut trail), Some(of_record)) = (of_gone, of_record) else { return Ok(None) };
         if trail.len() >= TRAIL_MAX || of_record.len() >= TRAIL_MAX {
             return Ok(None);
         }

@@ -40,22 +40,32 @@ impl Shared {
             let now = self.time(shard, seconds, micros)?;
             report.events_removed += u64::try_from(*cut).unwrap_or(0);
             report.more |= u64::try_from(*cut).is_ok_and(|cut| cut >= CUT_MAX);
-            due.extend(listed.items().iter().filter_map(intent).map(|intent| (intent, now)));
+            let members = listed.items().iter().filter_map(Value::bytes);
+            due.extend(members.map(|member| (shard, member.to_vec(), now)));
         }
         report.more |= due.len() > limit;
         due.truncate(limit);
-        let loads: Vec<_> =
-            due.into_iter().map(|(intent, now)| (intent, now, self.ask_load(&intent))).collect();
+        let (mut loads, mut strangers) = (Vec::new(), Vec::new());
+        for (shard, member, now) in due {
+            match intent(&member).filter(|intent| self.keys.shard(intent) == shard) {
+                Some(intent) => loads.push((intent, now, self.ask_load(&intent))),
+                // However many lie in front, what is due behind them gets its turn.
+                None => strangers.push(self.ask_postpone(shard, &member)),
+            }
+        }
         for (intent, now, asked) in loads {
             match self.loaded(asked, intent).await {
                 Ok(there) => self.expire(intent, now, there, &mut report).await?,
                 // It may be all that tells of an effect: it stays, out of the way of the others.
                 Err(error) if error.kind == StoreErrorKind::Corrupt => {
-                    self.ask_postpone(&intent).replies().await?;
+                    self.ask_postpone(self.keys.shard(&intent), &intent.0).replies().await?;
                     report.unreadable += 1;
                 }
                 Err(error) => return Err(error),
             }
+        }
+        for postponed in strangers {
+            postponed.replies().await?;
         }
         Ok(report)
     }

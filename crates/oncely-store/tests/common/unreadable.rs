@@ -51,7 +51,16 @@ pub(crate) async fn judge(store: &Arc<dyn Store>, filed: StateName) {
     assert_eq!((found.len(), found[0].intent), (1, id("due-0")));
     assert!(found[0].why.contains("a newer oncely may have written it"), "{found:?}");
     refuse_whoever_wants_it(store).await;
+    use EventKind::{Began, Succeeded};
+    assert_eq!(told(store, "due-0").await, [Began, Succeeded], "what is known of it can be read");
+    assert_eq!(told(store, "running").await, [Began]);
     remove(store, found[0].version.unwrap()).await;
+}
+
+/// What the log tells of a record.
+pub(crate) async fn told(store: &Arc<dyn Store>, key: &str) -> Vec<EventKind> {
+    let query = LogQuery { intent: Some(id(key)), limit: 10, ..LogQuery::default() };
+    store.log(query).await.unwrap().items.iter().map(|event| event.event.kind).collect()
 }
 
 pub(crate) async fn refuse_whoever_wants_it(store: &Arc<dyn Store>) {
@@ -74,10 +83,8 @@ async fn remove(store: &Arc<dyn Store>, version: Version) {
     let removed = store.replace(id(key), version, Change::Remove, events).await.unwrap();
     assert!(matches!(removed, Replaced::Done(None)), "{removed:?}");
     begin(store, key).await;
-    let query = LogQuery { intent: Some(id(key)), limit: 10, ..LogQuery::default() };
-    let kinds: Vec<_> = store.log(query).await.unwrap().items.iter().map(|e| e.event.kind).collect();
     use EventKind::{Began, Forgotten, Succeeded};
-    assert_eq!(kinds, [Began, Succeeded, Forgotten, Began]);
+    assert_eq!(told(store, key).await, [Began, Succeeded, Forgotten, Began]);
 }
 
 pub(crate) async fn purge(store: &Arc<dyn Store>) -> PurgeReport {

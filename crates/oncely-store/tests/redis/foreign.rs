@@ -118,6 +118,20 @@ async fn ended_records_carry_a_time_to_live_beyond_their_retention_and_open_ones
     assert!(ttl() > LONG.remember_for_ms as i64, "{}", ttl());
 }
 
+/// An answer that is lost on a connection that stalls is asked for again on another one, and what comes after it, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_added_to_the_counters_and_arrives_late_is_not_added_again() {
+    let server = Redis::shared().unwrap();
+    let keys = [format!("{}:count", fresh()), format!("{}:counted", fresh())];
+    let script = include_str!("../../src/redis/scripts/tally.lua");
+    let add = |number: &str| {
+        let line = ["EVAL", script, "2", &keys[0], &keys[1], number, "3600000", "charge", "5"];
+        server.cli(&line).unwrap()
+    };
+    assert_eq!(["1", "2", "1", "2", "9", "10", "9"].map(add), ["1", "1", "0", "0", "1", "1", "0"]);
+    assert_eq!(server.cli(&["HGET", &keys[0], "charge"]).unwrap(), "20");
+}
+
 /// The server cuts the log in pieces of a hundred entries: a bound is kept within two of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_of_each_shard_has_a_bound_and_keeps_the_newest() {

@@ -172,10 +172,33 @@ async fn a_server_that_comes_back_empty_is_refused() {
     .await;
     let error = seen.unwrap();
     assert!(error.wrote == Wrote::No && error.message.contains("has lost its head"), "{error}");
+    // Nor is a listing told of one record: it is the whole ledger.
+    let error = store.scan(Default::default(), 0, 10).await.unwrap_err();
+    assert!(error.message.contains("has lost its head"), "{error}");
     // A ledger that has lost only its first head is not made anew either.
     server.cli(&["SET", &format!("{{{prefix}:2}}:head"), "oncely 1 4 ab making"]).unwrap();
     let error = refused(&format!("{}?shards=4&prefix={prefix}", server.url())).await;
     assert_eq!(error.kind, StoreErrorKind::Corrupt, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_over_a_new_connection_to_an_emptied_server_is_told_of_the_ledger_and_not_of_its_record() {
+    let server = Redis::start().unwrap();
+    let store = open(&format!("{}?connections=1", server.url())).await;
+    finish(&store, "known").await;
+    server.cli(&["FLUSHALL"]).unwrap();
+    server.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+    let mut said = String::new();
+    until("it is noticed", async || {
+        let error = store.create(id("known"), draft("known", running(), LONG), vec![]).await.unwrap_err();
+        let is_noticed = error.kind == StoreErrorKind::Corrupt;
+        assert!(!is_noticed || error.wrote == Wrote::No, "{error}");
+        said = error.message;
+        is_noticed && said.contains("has lost its head")
+    })
+    .await;
+    assert!(!said.contains("cannot be read"), "{said}");
+    assert_eq!(server.cli(&["DBSIZE"]).unwrap(), "0", "something was written");
 }
 
 #[tokio::test(flavor = "multi_thread")]

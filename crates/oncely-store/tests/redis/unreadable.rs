@@ -1,10 +1,10 @@
 //! One record that cannot be read stops neither a purge nor a listing.
 
-use oncely_core::{Change, Filter, StateName, StoreErrorKind, Version, Wrote};
+use oncely_core::{Change, Event, EventKind, Filter, LogQuery, StateName, StoreErrorKind, Version, Wrote};
 use oncely_testkit::servers::Redis;
 
-use crate::common::id;
-use crate::common::unreadable::{DAMAGED, STATE_AT, fill, judge, list, purge, refuse_whoever_wants_it};
+use crate::common::unreadable::{DAMAGED, STATE_AT, fill, judge, list, purge, refuse_whoever_wants_it, told};
+use crate::common::{LONG, draft, id, running};
 use crate::foreign::raw;
 use crate::{fresh, open};
 
@@ -90,9 +90,45 @@ async fn a_key_of_another_type_stops_no_other_and_is_left_alone() {
         let ids: Vec<_> = unreadable.iter().map(|found| (found.intent, found.version)).collect();
         assert_eq!((keys, ids), (vec!["kept".to_owned()], DAMAGED.map(|key| (id(key), None)).to_vec()));
     }
+    assert_eq!(told(&store, DAMAGED[1]).await, [EventKind::Began]);
+    // What is said of it is written, though there is no record to remember where.
+    store.note(vec![Event::new(id(DAMAGED[1]), 1, EventKind::Superseded)]).await.unwrap();
+    assert_eq!(told(&store, DAMAGED[1]).await, [EventKind::Began, EventKind::Superseded]);
     for record in &records {
         raw(server, &[b"EVAL", is_there.as_bytes(), b"1", record]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_refused_leaves_nothing_and_those_beside_it_are_whole() {
+    let server = Redis::shared().unwrap();
+    let prefix = fresh();
+    let store = open(&format!("{}?prefix={prefix}&connections=1", server.url())).await;
+    let record = [format!("{{{prefix}:0}}:r:").as_bytes(), &id("taken").0].concat();
+    raw(server, &[b"HSET", &record, b"f", b"v"]);
+    let claim = |key: &'static str| {
+        let store = store.clone();
+        let events = vec![Event::new(id(key), 1, EventKind::Began)];
+        tokio::spawn(async move { store.create(id(key), draft(key, running(), LONG), events).await })
+    };
+    let error = claim("taken").await.unwrap().unwrap_err();
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Corrupt, Wrote::No), "{error}");
+    let log = async || store.log(LogQuery { limit: 100, ..LogQuery::default() }).await.unwrap().items;
+    assert!(log().await.is_empty(), "nothing was written, says the answer: {:?}", log().await);
+    assert_eq!(server.cli(&["EXISTS", &format!("{{{prefix}:0}}:log")]).unwrap(), "0");
+    // Many at once are one call of the script.
+    const OTHERS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let claims: Vec<_> =
+        OTHERS[..4].iter().chain(&["taken"]).chain(&OTHERS[4..]).map(|key| claim(key)).collect();
+    let mut refused = 0;
+    for claim in claims {
+        refused += usize::from(claim.await.unwrap().is_err());
+    }
+    assert_eq!((refused, log().await.len()), (1, OTHERS.len()));
+    for key in OTHERS {
+        assert_eq!(told(&store, key).await, [EventKind::Began], "{key}");
+    }
+    assert_eq!(store.census().await.unwrap()[0].1, OTHERS.len() as u64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,5 +146,16 @@ async fn what_is_no_id_among_the_entries_is_passed_over() {
     }
     let (keys, unreadable) = list(&store, Filter::default(), 100).await;
     assert_eq!((keys.len(), unreadable), (6, Vec::new()));
-    assert_eq!(store.purge(500).await.unwrap().records_removed, 4);
+    // By steps of which one alone does not get past them.
+    let (mut removed, mut steps) = (0, 0);
+    loop {
+        let step = store.purge(32).await.unwrap();
+        removed += step.records_removed;
+        steps += 1;
+        assert!(steps <= 20, "the purge does not end");
+        if !step.more {
+            break;
+        }
+    }
+    assert_eq!(removed, 4, "after {steps} steps");
 }

@@ -6,6 +6,12 @@ local there = redis.call('MGET', unpack(KEYS, 4))
 local head = there[1]
 -- A shard that was emptied, or is another ledger's: whatever it has forgotten would be taken for new.
 local fits = head and string.find(head, ARGV[1], 1, true)
+-- MGET shows nothing of a key that is no string: it is somebody else's, or was put in the place of a record.
+local found = 0
+for i = 2, #there do
+  if there[i] then found = found + 1 end
+end
+local is_any_taken = fits and found < #there - 1 and redis.call('EXISTS', unpack(KEYS, 5)) > found
 local answers, new, fields, places, now, at = {}, {}, {}, 0, nil, 6
 for i = 1, #KEYS - 4 do
   local count = tonumber(ARGV[at + 5])
@@ -14,6 +20,8 @@ for i = 1, #KEYS - 4 do
     answers[i] = {0, there[i + 1], now[1], now[2]}
   elseif not fits then
     answers[i] = refuse(head, ARGV[1])
+  elseif is_any_taken and redis.call('EXISTS', KEYS[i + 4]) == 1 then
+    answers[i] = {0}
   else
     for e = 0, count - 1 do
       fields[#fields + 1] = places + e
@@ -36,27 +44,21 @@ for n = 1, #new do
   local i, at, count, place = unpack(new[n])
   local id = place == 0 and entry or string.format('%.0f-%d', ms, seq + place)
   local value = id .. '\n' .. (count > 0 and entry or '') .. '\n' .. ARGV[at + 1]
-  local is_set
   if ARGV[at + 4] == '' then
-    is_set = redis.call('SET', KEYS[i + 4], value, 'NX')
+    redis.call('SET', KEYS[i + 4], value)
   else
-    is_set = redis.call('SET', KEYS[i + 4], value, 'NX', 'PX', ARGV[at + 4])
+    redis.call('SET', KEYS[i + 4], value, 'PX', ARGV[at + 4])
   end
-  if is_set then
-    order[#order + 1] = string.format('%.0f', ms * 2048 + seq + place)
-    order[#order + 1] = ARGV[at]
-    if ARGV[at + 2] ~= '' then
-      local from = ARGV[at + 3] == '' and ms or tonumber(ARGV[at + 3])
-      due[#due + 1] = string.format('%.0f', from + ARGV[at + 2])
-      due[#due + 1] = ARGV[at]
-    end
-    answers[i] = {1, id}
-  else
-    -- MGET shows nothing of what is no string: it is somebody else's, or was put in the place of a record.
-    answers[i] = {0}
+  order[#order + 1] = string.format('%.0f', ms * 2048 + seq + place)
+  order[#order + 1] = ARGV[at]
+  if ARGV[at + 2] ~= '' then
+    local from = ARGV[at + 3] == '' and ms or tonumber(ARGV[at + 3])
+    due[#due + 1] = string.format('%.0f', from + ARGV[at + 2])
+    due[#due + 1] = ARGV[at]
   end
+  answers[i] = {1, id}
 end
-if #order > 0 and redis.call('ZADD', KEYS[2], unpack(order)) < #order / 2 then
+if redis.call('ZADD', KEYS[2], unpack(order)) < #order / 2 then
   -- A record that outlived its time was dropped by the server, its entries stayed.
   for i = 2, #order, 2 do
     redis.call('ZREM', KEYS[3], order[i])

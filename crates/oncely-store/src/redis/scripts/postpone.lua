@@ -1,5 +1,5 @@
--- Has a record that cannot be read looked at again later, if it is still listed as due.
--- KEYS: due.  ARGV: intent, first place, where rejected ones begin, after how long.
+-- Has a record that cannot be read, or what is no record, looked at again later, if it is still listed as due.
+-- KEYS: due.  ARGV: member, first place, where rejected ones begin, after how long.
 local score = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or '0')
 local now = redis.call('TIME')
 local ms = now[1] * 1000 + math.floor(now[2] / 1000)
