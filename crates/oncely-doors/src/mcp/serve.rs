@@ -155,12 +155,12 @@ pub async fn http_to_url(
     (listening, keeper): (Listening, Doorkeeper),
     signals: &mut PassedSignals,
 ) -> u8 {
-    let relay = Relay::new(guard.clone(), target, max_message, keeper.tenant.clone());
+    let relay = Relay::new(guard, target, max_message, keeper.tenant.clone());
     let mut signal = None;
-    listening.serve(relay, keeper, async { signal = Some(signals.next().await) }).await;
+    listening.serve(relay.clone(), keeper, async { signal = Some(signals.next().await) }).await;
     tokio::select! {
         biased;
-        _ = guard.engine().drain(drain) => {}
+        () = relay.end(drain) => {}
         _ = signals.next() => {}
     }
     signal.map_or(0, |signal| 128 + signal as u8)
