@@ -21,6 +21,7 @@ mod installing;
 mod limits;
 mod passing;
 mod policy;
+mod renewing;
 mod sessions;
 mod statuses;
 mod streaming;
