@@ -42,6 +42,17 @@ fn after_a_new_start_of_the_server_writes_and_reads_go_on_and_a_write_runs_once(
 }
 
 #[test]
+fn a_read_is_known_as_one_even_if_the_session_is_lost_before_the_server_was_asked_for_its_tools() {
+    let home = Home::new();
+    let server = server(&home, "json");
+    let mut client = client(&home, &server);
+    home.raise("forget");
+    assert_ne!(client.call("balance", json!({})), client.call("balance", json!({})));
+    client.end();
+    assert!(home.states().is_empty());
+}
+
+#[test]
 fn of_many_calls_that_find_the_session_lost_one_begins_another() {
     let home = Home::new();
     let server = server(&home, "json");

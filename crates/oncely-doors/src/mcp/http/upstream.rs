@@ -155,7 +155,7 @@ impl HttpLink {
     async fn exchange(&self, line: Bytes) -> Ended {
         let (ended, lost) = self.exchange_once(&line).await;
         let Some(lost) = lost else { return ended };
-        if let Err(why) = self.renew(&lost).await {
+        if let Err(why) = self.renew(&lost, &line).await {
             let Ended::Refused(NoAnswer { why: refused, .. }, _) = ended else { return ended };
             return Ended::NotSent(
                 format!(
@@ -203,8 +203,8 @@ impl HttpLink {
         (ended, None)
     }
 
-    /// Begins another session in place of this one, as the client began it. Those who come meanwhile wait for it.
-    async fn renew(&self, lost: &HeaderValue) -> Result<(), NoAnswer> {
+    /// Begins another session in place of this one for a request, as the client began it. Those who come meanwhile wait for it.
+    async fn renew(&self, lost: &HeaderValue, request: &[u8]) -> Result<(), NoAnswer> {
         let _turn = self.renewal.lock().await;
         let (hello, version) = {
             let state = self.state();
@@ -215,7 +215,12 @@ impl HttpLink {
         };
         let hello = hello.ok_or("nobody has begun one")?;
         let renewed = tokio::time::timeout(RENEWAL, self.begin_again(&hello, version));
-        renewed.await.map_err(|_| "the server took too long for it")?
+        renewed.await.map_err(|_| "the server took too long for it")??;
+        // It may be another release of the server, with other tools; unless it is just being asked for all of them.
+        if let Some(session) = self.session().filter(|_| !asks_for_all_tools(request)) {
+            session.guard.catalog.changed();
+        }
+        Ok(())
     }
 
     async fn begin_again(&self, hello: &[u8], version: Option<HeaderValue>) -> Result<(), NoAnswer> {
@@ -256,8 +261,6 @@ impl HttpLink {
         if !ready.status().is_success() {
             return Err(format!("{} answered {}", self.target.host(), ready.status()).into());
         }
-        // It may be another release of the server, with other tools.
-        session.guard.catalog.changed();
         let listens = {
             let mut state = self.state();
             state.session_id = begun;
@@ -328,6 +331,13 @@ impl HttpLink {
         };
         self.send(answer).await;
     }
+}
+
+/// Whether a request is for the list of all tools, from its beginning.
+fn asks_for_all_tools(request: &[u8]) -> bool {
+    let message: Members<'_> = serde_json::from_slice(request).unwrap_or_default();
+    let goes_on = message.object("params").is_some_and(|params| params.has("cursor"));
+    message.text("method").as_deref() == Some("tools/list") && !goes_on
 }
 
 /// Which protocol was agreed on, as the answer to `initialize` has it.
