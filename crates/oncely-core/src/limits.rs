@@ -56,6 +56,15 @@ pub const HTTP_CONNECTIONS_MAX: usize = 16_384;
 /// How long an HTTP body may pause before it counts as broken off, by default (60 s).
 pub const HTTP_STALL_MS: u64 = 60 * 1000;
 
+/// Most connections of clients to `oncely mcp --listen`.
+pub const MCP_CONNECTIONS_MAX: usize = 512;
+/// Most bytes that messages which are being read from them may take together (256 MiB), unless one may be longer.
+pub const MCP_BUFFERED_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Most messages that wait for one client that reads slowly.
+pub const MCP_WAITING_MAX: usize = 1_024;
+/// Most bytes that wait for it (16 MiB); a message that finds nothing before it, and an answer, may be longer.
+pub const MCP_WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// How long a result is kept, by default (24 h).
 pub const REPLAY_FOR_MS: u64 = DAY_MS;
 /// How long the bare key is kept, by default: longer than every webhook provider resends (35 d).

@@ -214,7 +214,7 @@ fn a_query_of_the_client_is_passed_on_and_does_not_make_a_retry_another_call() {
         let path = format!("/mcp{query}");
         let params = json!({ "name": "pay", "arguments": { "amount": 1 }, "_meta": modern_meta() });
         let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-        let headers = [("Mcp-Method", "tools/call"), ("Mcp-Name", "pay")];
+        let headers = crate::web::described("pay");
         text(&send(front.port, "POST", &path, &headers, &message.to_string()).result(), 0).to_owned()
     };
     // What the server lists for this address is believed of this address only: there `pay` is said to read.

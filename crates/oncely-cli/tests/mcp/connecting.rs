@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::web::{Listening, Web, call, call_modern, front, open, send, server, start_server};
+use crate::web::{Listening, Web, call, call_modern, described, front, open, send, server, start_server};
 use crate::world::{Home, code, modern_meta, script, text};
 
 fn started(home: &Home) -> Listening {
@@ -92,7 +92,9 @@ fn callers_with_other_credentials_of_a_started_server_never_see_each_others_resu
     let mut message = call("pay", json!({ "amount": 3 }));
     message["params"]["_meta"] = modern_meta();
     let pay = |who: &str| {
-        send(front.port, "POST", "/mcp", &[("Authorization", who)], &message.to_string()).result()
+        let described = described("pay");
+        let headers: Vec<_> = described.iter().copied().chain([("Authorization", who)]).collect();
+        send(front.port, "POST", "/mcp", &headers, &message.to_string()).result()
     };
     assert_eq!(text(&pay("Bearer ann"), 0), "paid 3, effect 3");
     assert_eq!(text(&pay("Bearer bob"), 0), "paid 3, effect 4");
@@ -110,33 +112,70 @@ fn a_started_server_that_dies_leaves_the_call_in_doubt_and_the_client_is_told_so
     assert_eq!(home.effects(), ["die"]);
 }
 
+/// A connection that stays open; posts, and says with which status it is answered.
+struct Late(TcpStream);
+
+impl Late {
+    fn at(port: u16) -> Self {
+        Self(TcpStream::connect(("127.0.0.1", port)).unwrap())
+    }
+
+    fn post(&mut self, session: &str, body: &str) -> String {
+        let head = "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n";
+        let session =
+            if session.is_empty() { String::new() } else { format!("Mcp-Session-Id: {session}\r\n") };
+        let length = body.len();
+        self.0
+            .write_all(format!("{head}{session}Content-Length: {length}\r\n\r\n{body}").as_bytes())
+            .unwrap();
+        let mut start = [0; 12];
+        self.0.read_exact(&mut start).unwrap();
+        let mut rest = [0; 4096];
+        assert_ne!(self.0.read(&mut rest).unwrap(), 0);
+        String::from_utf8_lossy(&start[9..]).into_owned()
+    }
+}
+
 #[test]
 fn no_server_is_started_for_a_late_request_on_an_open_connection() {
     let home = Home::new();
     let front = started(&home);
     let web = Web::begin(front.port);
-    let mut late = TcpStream::connect(("127.0.0.1", front.port)).unwrap();
-    let mut ask = |body: &str| {
-        let head = "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n";
-        late.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).unwrap();
-        let mut start = [0; 12];
-        late.read_exact(&mut start).unwrap();
-        let mut rest = [0; 4096];
-        assert_ne!(late.read(&mut rest).unwrap(), 0);
-        String::from_utf8_lossy(&start[9..]).into_owned()
-    };
-    assert_eq!(ask("{"), "400");
+    let mut late = Late::at(front.port);
+    assert_eq!(late.post("", "{"), "400");
     let slow = call("pay", json!({ "amount": 8, "until": "go" }));
     let _waiting = open(front.port, "POST", "/mcp", &[("Mcp-Session-Id", &web.session)], &slow.to_string());
     home.until_reached("go");
     kill(Pid::from_raw(i32::try_from(front.child.id()).unwrap()), Signal::SIGTERM).unwrap();
     home.until(|| TcpStream::connect(("127.0.0.1", front.port)).is_err());
     let begin = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {} });
-    assert_eq!(ask(&begin.to_string()), "503");
+    assert_eq!(late.post("", &begin.to_string()), "503");
     home.raise("go");
     // A second signal would not wait for it.
     home.until(|| home.states() == [("pay".into(), "succeeded".into())]);
     drop(front);
+}
+
+#[test]
+fn no_write_is_begun_at_an_address_for_a_late_request_on_an_open_connection() {
+    let home = Home::new();
+    let server = server(&home, "json");
+    let front = front(&home, &["--url", &url(server.port)]);
+    let web = Web::begin(front.port);
+    let mut late = Late::at(front.port);
+    assert_eq!(late.post("", "{"), "400");
+    let slow = call("pay", json!({ "amount": 8, "until": "go" }));
+    let waiting = open(front.port, "POST", "/mcp", &[("Mcp-Session-Id", &web.session)], &slow.to_string());
+    home.until_reached("go");
+    kill(Pid::from_raw(i32::try_from(front.child.id()).unwrap()), Signal::SIGTERM).unwrap();
+    home.until(|| TcpStream::connect(("127.0.0.1", front.port)).is_err());
+    assert_eq!(late.post(&web.session, &call("pay", json!({ "amount": 9 })).to_string()), "503");
+    // Whoever reads is served until the end.
+    assert_eq!(late.post(&web.session, &call("balance", json!({})).to_string()), "200");
+    home.raise("go");
+    home.until(|| home.states() == [("pay".into(), "succeeded".into())]);
+    drop((waiting, front));
+    assert_eq!(home.effects(), ["pay 8"]);
 }
 
 #[test]

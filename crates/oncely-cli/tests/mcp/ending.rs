@@ -154,6 +154,39 @@ fn a_signal_waits_for_running_writes_and_then_reaches_the_server() {
 }
 
 #[test]
+fn signals_that_do_not_ask_for_the_end_reach_the_server_and_end_nobody() {
+    let home = Home::new();
+    let program = "import os, runpy, signal, sys\n\
+                   note = lambda number, _: open(os.environ['FLAGS'] + '/got.' + str(number), 'w').close()\n\
+                   for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH): signal.signal(number, note)\n\
+                   open(os.environ['FLAGS'] + '/up', 'w').close()\n\
+                   runpy.run_path(sys.argv[1], run_name='__main__')\n";
+    home.write("hearing.py", program);
+    let mut client = home.client_of(&["mcp", "--"], &["hearing.py", script().to_str().unwrap()]);
+    home.until(|| home.path("up").exists());
+    client.initialize();
+    for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH] {
+        kill(pid(&client), signal).unwrap();
+        home.until(|| home.path(&format!("got.{}", signal as i32)).exists());
+    }
+    assert_eq!(text(&client.call("pay", json!({ "amount": 1 })), 0), "paid 1, effect 1");
+    assert!(client.end().success());
+}
+
+#[test]
+fn they_do_not_end_a_proxy_of_a_server_at_an_address_either() {
+    let home = Home::new();
+    let server = crate::web::server(&home, "json");
+    let mut client = home.client_of(&["mcp", "--url", &format!("http://127.0.0.1:{}/mcp", server.port)], &[]);
+    client.initialize();
+    for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH] {
+        kill(pid(&client), signal).unwrap();
+        assert_eq!(text(&client.call("pay", json!({ "amount": 1 })), 0), "paid 1, effect 1");
+    }
+    assert!(client.end().success());
+}
+
+#[test]
 fn a_server_that_ignores_the_end_is_stopped() {
     let home = Home::new();
     let program = "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n\

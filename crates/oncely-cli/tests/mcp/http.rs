@@ -234,19 +234,6 @@ fn callers_with_other_credentials_never_see_each_others_results() {
 }
 
 #[test]
-fn headers_that_contradict_the_message_are_refused_before_anything_is_looked_up() {
-    let home = Home::new();
-    let server = server(&home, "json");
-    let front = front(&home, &["--url", &url(server.port)]);
-    assert_eq!(call_modern(front.port, "pay", json!({ "amount": 1 })).status, 200);
-    let mut message = call("pay", json!({ "amount": 1 }));
-    message["params"]["_meta"] = crate::world::modern_meta();
-    let headers = [("Mcp-Method", "tools/call"), ("Mcp-Name", "other")];
-    let refused = send(front.port, "POST", "/mcp", &headers, &message.to_string());
-    assert_eq!((refused.status, &refused.messages()[0]["error"]["code"]), (400, &json!(-32020)));
-}
-
-#[test]
 fn a_client_that_hangs_up_leaves_its_write_to_finish() {
     for behind in ["url", "command"] {
         let home = Home::new();

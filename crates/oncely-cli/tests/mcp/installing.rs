@@ -43,6 +43,64 @@ fn servers_are_put_behind_oncely_and_taken_out_again_to_the_byte() {
     assert_eq!(report[0]["changed"], Value::Array(Vec::new()));
     assert!(install(&home, &["--client", "claude-code", "--undo", "--yes"]).status.success());
     assert_eq!(home.read(".mcp.json"), CONFIG);
+    // A copy of that, too, beside the one from before.
+    assert_eq!(
+        (home.read(".mcp.json.before-undo"), home.read(".mcp.json.before-oncely")),
+        (after, CONFIG.into())
+    );
+}
+
+#[test]
+fn options_that_were_written_by_hand_are_never_lost_on_the_way_back() {
+    let home = Home::new();
+    let by_hand = r#"{"mcpServers":{"pay":{"command":"oncely","args":["--store","x.db","mcp","--name","live","--drain","2m","--","y"]}}}"#;
+    home.write("c.json", by_hand);
+    let output = install(&home, &["--client", "cursor", "--file", "c.json", "--undo", "--yes"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success() && said.contains("pay: left as it is") && said.contains("by hand"),
+        "{said}"
+    );
+    assert_eq!(home.read("c.json"), by_hand);
+    assert!(!home.path("c.json.before-undo").exists());
+}
+
+#[test]
+fn whoever_is_asked_sees_what_about_even_if_the_report_is_json() {
+    let home = Home::new();
+    home.write("c.json", CONFIG);
+    // Gives it a terminal, answers the question, and hands its output on.
+    let terminal = "import os, pty, sys\n\
+                    pid, end = pty.fork()\n\
+                    if pid == 0: os.execvp(sys.argv[1], sys.argv[1:])\n\
+                    said = b''\n\
+                    while b'Change it?' not in said: said += os.read(end, 4096)\n\
+                    os.write(end, b'y\\n')\n\
+                    while True:\n    \
+                        try: piece = os.read(end, 4096)\n    \
+                        except OSError: break\n    \
+                        if not piece: break\n    \
+                        said += piece\n\
+                    os.waitpid(pid, 0)\n\
+                    sys.stdout.write(said.decode())\n";
+    home.write("terminal.py", terminal);
+    let mut command = home.command("python3");
+    command.args([
+        "terminal.py",
+        ONCELY,
+        "mcp",
+        "install",
+        "--client",
+        "cursor",
+        "--file",
+        "c.json",
+        "--json",
+    ]);
+    let said = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let asked = said.find("Change it?").unwrap_or_else(|| panic!("{said}"));
+    assert!(said[..asked].contains("- npx -y x") && said[..asked].contains(" -- npx -y x"), "{said}");
+    assert!(said[asked..].contains("\"changed\":[\"pay\"]"), "{said}");
+    assert!(home.read("c.json").contains("\"--\", \"npx\""));
 }
 
 #[test]

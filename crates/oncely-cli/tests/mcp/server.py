@@ -53,6 +53,9 @@ TOOLS = [
     {"name": "sample", "annotations": {"readOnlyHint": True}, "inputSchema": schema()},
     {"name": "halves", "annotations": {"readOnlyHint": True}, "inputSchema": schema(bytes="integer", until="string")},
 ]
+if "ROUTED" in os.environ:
+    region = {"type": "string", "x-mcp-header": "Region"}
+    TOOLS.append({"name": "routed", "inputSchema": {"type": "object", "properties": {"region": region}}})
 
 
 def effect(text):
@@ -100,7 +103,7 @@ def call(params, send, modern):
         return text(f"{time.monotonic_ns()}")
     if name == "get_time":
         return text(f"{time.monotonic_ns()}")
-    if name in ("get_paid", "keyed", "progress"):
+    if name in ("get_paid", "keyed", "progress", "routed"):
         effect(name + " " + json.dumps(arguments, sort_keys=True))
         if token is not None:
             send({"jsonrpc": "2.0", "method": "notifications/progress",

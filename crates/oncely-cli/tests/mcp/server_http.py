@@ -87,9 +87,19 @@ def main(answer, seen, halves):
             if modern and self.headers.get("Mcp-Method") != message["method"]:
                 error = {"jsonrpc": "2.0", "id": message.get("id"), "error": {"code": -32001, "message": "HeaderMismatch"}}
                 return self.reply(400, json.dumps(error).encode())
+            flag = lambda name: os.path.join(os.environ.get("FLAGS", ""), name)
+            if os.path.exists(flag("forget")):
+                # As after a new start: nobody's session is known. Who is first says so.
+                try:
+                    os.remove(flag("forget"))
+                    SESSIONS.clear()
+                except FileNotFoundError:
+                    pass
             session = self.headers.get("Mcp-Session-Id")
             extra = {}
             if message.get("method") == "initialize":
+                if os.path.exists(flag("noinit")):
+                    return self.reply(503, b"starting", "text/plain")
                 session = uuid.uuid4().hex
                 SESSIONS.add(session)
                 extra = {"Mcp_Session_Id": session}

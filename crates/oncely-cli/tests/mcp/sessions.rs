@@ -37,7 +37,8 @@ fn a_hundred_sessions_may_be_open_and_one_that_ends_makes_room_for_another() {
     // Whoever is there already is served, and so is whoever needs no session.
     let oldest = [("Mcp-Session-Id", sessions[0].session.as_str())];
     assert_eq!(ask(&front, &oldest, "ping", &json!({})).status, 200);
-    assert_eq!(ask(&front, &[], "ping", &json!({ "_meta": modern_meta() })).status, 200);
+    let described = [("Mcp-Method", "ping"), ("MCP-Protocol-Version", "2026-07-28")];
+    assert_eq!(ask(&front, &described, "ping", &json!({ "_meta": modern_meta() })).status, 200);
     // One that its client ends, and one whose server has ended.
     let ended = sessions.last().unwrap();
     let named = [("Mcp-Session-Id", ended.session.as_str())];

@@ -65,3 +65,64 @@ fn in_the_era_with_a_handshake_only_a_call_that_asks_for_a_task_is_replayed_its_
     drop(client);
     assert_eq!(home.effects(), ["old_task"]);
 }
+
+/// A client of the era with a handshake, which says there that it knows of tasks, or not.
+fn legacy(home: &Home, extensions: &Value) -> Client {
+    let mut client = home.client();
+    let able = json!({ "extensions": extensions });
+    client.request("initialize", json!({ "protocolVersion": "2025-11-25", "capabilities": able }));
+    client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    client
+}
+
+fn is_told_of_the_other_era(refused: &Value, task: &str) {
+    assert_eq!((&refused["isError"], code(refused)), (&json!(true), "TASK_BEGUN"), "{refused}");
+    for part in
+        [task, "nothing ran now", "generation of the protocol", "client that began it", "idempotency_key"]
+    {
+        assert!(text(refused, 0).contains(part), "{part:?} is not in {refused}");
+    }
+}
+
+#[test]
+fn a_handle_of_the_later_era_is_replayed_over_a_handshake_only_if_that_declared_tasks() {
+    let home = Home::new();
+    modern(&mut home.client(), "task", &able());
+    let mut plain = legacy(&home, &json!({}));
+    let asking = json!({ "name": "task", "arguments": {}, "task": { "ttl": 60000 } });
+    for params in [json!({ "name": "task", "arguments": {} }), asking] {
+        let refused = plain.request("tools/call", params)["result"].clone();
+        assert!(refused["resultType"].is_null(), "{refused}");
+        is_told_of_the_other_era(&refused, "t-1");
+    }
+    drop(plain);
+    let handle = legacy(&home, &able()).call("task", json!({}));
+    assert_eq!((&handle["task"]["taskId"], &handle["resultType"]), (&json!("t-1"), &json!("task")));
+    assert_eq!(home.effects(), ["task"]);
+}
+
+#[test]
+fn a_handle_of_the_era_with_a_handshake_is_never_replayed_in_the_later_one() {
+    let home = Home::new();
+    home.ready().request("tools/call", json!({ "name": "old_task", "arguments": {}, "task": {} }));
+    let mut client = home.client();
+    for extensions in [able(), json!({})] {
+        let refused = modern(&mut client, "old_task", &extensions)["result"].clone();
+        assert_eq!(refused["resultType"], "complete", "{refused}");
+        assert!(refused["task"].is_null(), "{refused}");
+        is_told_of_the_other_era(&refused, "t-2");
+    }
+    drop(client);
+    assert_eq!(home.effects(), ["old_task"]);
+}
+
+#[test]
+fn a_call_that_asks_for_a_task_is_replayed_the_plain_result_of_one_that_did_not() {
+    let home = Home::new();
+    let mut client = home.ready();
+    client.call("pay", json!({ "amount": 1 }));
+    let asking = json!({ "name": "pay", "arguments": { "amount": 1 }, "task": { "ttl": 60000 } });
+    assert_eq!(text(&client.request("tools/call", asking)["result"], 0), "paid 1, effect 1");
+    drop(client);
+    assert_eq!(home.effects(), ["pay 1"]);
+}

@@ -167,10 +167,14 @@ pub(crate) fn call(tool: &str, arguments: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": tool, "arguments": arguments } })
 }
 
+/// The headers that repeat what a call of the era without sessions says of itself.
+pub(crate) fn described(tool: &str) -> [(&'static str, &str); 3] {
+    [("Mcp-Method", "tools/call"), ("Mcp-Name", tool), ("MCP-Protocol-Version", "2026-07-28")]
+}
+
 /// A call as the era without sessions makes it.
 pub(crate) fn call_modern(port: u16, tool: &str, arguments: Value) -> Reply {
     let mut message = call(tool, arguments);
     message["params"]["_meta"] = modern_meta();
-    let headers = [("Mcp-Method", "tools/call"), ("Mcp-Name", tool), ("MCP-Protocol-Version", "2026-07-28")];
-    send(port, "POST", "/mcp", &headers, &message.to_string())
+    send(port, "POST", "/mcp", &described(tool), &message.to_string())
 }

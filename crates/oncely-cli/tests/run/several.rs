@@ -94,6 +94,26 @@ fn a_signal_to_the_runner_reaches_the_command_and_its_end_is_recorded() {
 }
 
 #[test]
+fn a_signal_that_does_not_ask_for_the_end_reaches_the_command_alone_and_ends_nobody() {
+    let home = Home::new();
+    let script = "trap 'echo heard' USR1; trap 'echo stopped; exit 0' TERM; echo x >> effects; echo begun; \
+                  while :; do sleep 0.01; done";
+    let arguments = ["run", "--key", "k", "--", "sh", "-c", script];
+    let mut runner = home.command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(runner.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "begun");
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(runner.id()).unwrap());
+    for (signal, said) in
+        [(nix::sys::signal::Signal::SIGUSR1, "heard"), (nix::sys::signal::Signal::SIGTERM, "stopped")]
+    {
+        nix::sys::signal::kill(pid, signal).unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), said);
+    }
+    assert_eq!(runner.wait().unwrap().code(), Some(0));
+    assert_eq!(home.effects(), 1);
+}
+
+#[test]
 fn a_signal_after_the_commands_end_does_not_cut_its_last_output() {
     let home = Home::new();
     // More than one pipe holds, less than two: it can end while part of it is still to be passed on.

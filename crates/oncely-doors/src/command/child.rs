@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
@@ -73,35 +73,68 @@ pub enum How {
 /// Signals that reach the command through us. Caught from the moment this is made, so that none ends us unrecorded.
 pub struct PassedSignals {
     streams: Vec<(Signal, Signals)>,
+    /// Those that say something else: whoever they are meant for has streams of its own, and they must not end us.
+    _others: Vec<(Signal, Signals)>,
+}
+
+/// Signals that ask a program to end.
+const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+/// Signals that say something else to it.
+const OTHERS: [Signal; 3] = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH];
+
+fn streams_of(wanted: &[Signal]) -> io::Result<Vec<(Signal, Signals)>> {
+    wanted.iter().map(|wanted| Ok((*wanted, signal(SignalKind::from_raw(*wanted as i32))?))).collect()
+}
+
+async fn next_of(streams: &mut [(Signal, Signals)]) -> Signal {
+    std::future::poll_fn(|context| {
+        for (number, stream) in &mut *streams {
+            if stream.poll_recv(context).is_ready() {
+                return std::task::Poll::Ready(*number);
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
 }
 
 impl PassedSignals {
     /// Catches the signals that ask a program to end.
     pub fn catch() -> io::Result<Self> {
-        let wanted = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
-        let streams: io::Result<Vec<_>> = wanted
-            .into_iter()
-            .map(|wanted| Ok((wanted, signal(SignalKind::from_raw(wanted as i32))?)))
-            .collect();
-        Ok(Self { streams: streams? })
+        Ok(Self { streams: streams_of(&ENDING)?, _others: streams_of(&OTHERS)? })
     }
 
     /// Catches none, for something that is ended otherwise.
     pub fn none() -> Self {
-        Self { streams: Vec::new() }
+        Self { streams: Vec::new(), _others: Vec::new() }
     }
 
-    /// The next one.
+    /// The next one that asks for the end.
     pub async fn next(&mut self) -> Signal {
-        std::future::poll_fn(|context| {
-            for (number, stream) in &mut self.streams {
-                if stream.poll_recv(context).is_ready() {
-                    return std::task::Poll::Ready(*number);
-                }
+        next_of(&mut self.streams).await
+    }
+}
+
+/// Passes signals on that do not ask for the end, to the process that they would reach if we were not there; until this is
+/// dropped.
+pub struct Messenger(tokio::task::JoinHandle<()>);
+
+impl Messenger {
+    /// Passes them on to this process.
+    pub fn to(process: Pid) -> io::Result<Self> {
+        let mut streams = streams_of(&OTHERS)?;
+        Ok(Self(tokio::spawn(async move {
+            loop {
+                // One that has ended needs no signal.
+                let _ = kill(process, next_of(&mut streams).await);
             }
-            std::task::Poll::Pending
-        })
-        .await
+        })))
+    }
+}
+
+impl Drop for Messenger {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -142,13 +175,16 @@ pub fn start(plan: &Plan) -> io::Result<Running> {
         .process_group(0)
         .spawn()?;
     let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-    Ok(Running { child, group })
+    // That nobody passes these on is no reason to lose sight of the command.
+    let messenger = group.and_then(|process| Messenger::to(process).ok());
+    Ok(Running { child, group, messenger })
 }
 
 /// A command that runs.
 pub struct Running {
     child: Child,
     group: Option<Pid>,
+    messenger: Option<Messenger>,
 }
 
 impl Running {
@@ -206,6 +242,8 @@ impl Running {
             tokio::select! {
                 biased;
                 status = self.child.wait() => {
+                    // Its number may be somebody else's from now on.
+                    self.messenger = None;
                     if timed_out {
                         // What the command started may outlive it; its time is up too.
                         self.send(Signal::SIGKILL);

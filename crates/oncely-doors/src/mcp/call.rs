@@ -25,6 +25,8 @@ pub struct ToolCall<'a> {
     pub id: String,
     /// The tool.
     pub name: String,
+    /// Whether its client said in a handshake that it knows of tasks.
+    pub(super) client_knows_tasks: bool,
     message: Members<'a>,
     params: Members<'a>,
     arguments: Members<'a>,
@@ -100,7 +102,15 @@ impl<'a> ToolCall<'a> {
             read => Ok(read.and_then(Result::ok).unwrap_or_default()),
         };
         let (arguments, meta) = (object("arguments")?, object("_meta")?);
-        Ok(Self { id: request.id.clone(), name, message: request.members.clone(), params, arguments, meta })
+        Ok(Self {
+            id: request.id.clone(),
+            name,
+            client_knows_tasks: false,
+            message: request.members.clone(),
+            params,
+            arguments,
+            meta,
+        })
     }
 
     /// The arguments.

@@ -15,7 +15,7 @@ use crate::tell;
 /// The extension of the protocol that has tasks.
 pub(super) const TASKS: &str = "io.modelcontextprotocol/tasks";
 /// The protocol's code for a request whose client does not declare what its answer needs.
-const MISSING_CAPABILITY: i32 = -32021;
+pub(super) const MISSING_CAPABILITY: i32 = -32021;
 
 /// A task, as the handle that was stored has it.
 struct Handle {
@@ -39,33 +39,56 @@ fn read(stored: &str) -> Option<Handle> {
     Some(Handle { task, era })
 }
 
+/// Why a call cannot take the handle of a task; `None` if it can.
+fn objection(call: &ToolCall<'_>, era: Era, handle: &Handle) -> Option<Objection> {
+    match (era, handle.era) {
+        (Era::Modern, Era::Modern) if call.declares_extension(TASKS) => None,
+        (Era::Modern, Era::Modern) => Some(Objection::NotDeclared),
+        (Era::Legacy, Era::Legacy) if call.asks_for_task() => None,
+        (Era::Legacy, Era::Legacy) => Some(Objection::NotAsked),
+        (Era::Legacy, Era::Modern) if call.client_knows_tasks => None,
+        // To declare it now, or to ask for a task, would not help.
+        (Era::Legacy, Era::Modern) | (Era::Modern, Era::Legacy) => Some(Objection::OtherEra),
+    }
+}
+
+/// Why a call cannot take the handle of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Objection {
+    /// Its client does not say that it knows of tasks.
+    NotDeclared,
+    /// It does not ask for one.
+    NotAsked,
+    /// The task is one of the other generation of the protocol, in which its client does not speak.
+    OtherEra,
+}
+
 /// The answer to a call whose first one was answered with the handle of a task, where its client cannot take that; `None`
 /// where there is nothing to object to. A client of the era with `initialize` may have declared there what it knows.
 pub(super) fn refusal(call: &ToolCall<'_>, form: Form, replay: &Replay) -> Option<Vec<u8>> {
     let stored = std::str::from_utf8(replay.result()?).ok()?;
     let handle = read(stored)?;
-    let is_taken = match (form.era, handle.era) {
-        (Era::Modern, _) => call.declares_extension(TASKS),
-        (Era::Legacy, Era::Legacy) => call.asks_for_task(),
-        (Era::Legacy, Era::Modern) => true,
-    };
-    if is_taken {
-        return None;
-    }
+    let objection = objection(call, form.era, &handle)?;
     let record = &replay.record;
-    let why = match form.era {
-        Era::Modern => format!("it does not declare {TASKS}"),
-        Era::Legacy => "it does not ask for a task".to_owned(),
+    let (why, next) = match objection {
+        Objection::NotDeclared => {
+            (format!("it does not declare {TASKS}"), "Ask for the task with tasks/get.")
+        }
+        Objection::NotAsked => ("it does not ask for a task".to_owned(), "Ask for the task with tasks/get."),
+        Objection::OtherEra => (
+            "the task belongs to another generation of the protocol than this call".to_owned(),
+            "Ask for the task with the client that began it.",
+        ),
     };
     let text = format!(
         "Already begun: attempt {} of this call began the task {:?} {}; nothing ran now. Its answer is the handle of that \
-         task, and this call cannot take one: {why}. Ask for the task with tasks/get. {}",
+         task, and this call cannot take one: {why}. {next} {}",
         record.body.attempts,
         handle.task,
         tell::ago(replay.age_ms()),
         reply::again(record)
     );
-    if form.era == Era::Legacy {
+    if objection != Objection::NotDeclared {
         return Some(message::result(&call.id, &reply::refused(form, "TASK_BEGUN", &text, false)));
     }
     let envelope = tell::with_record(Envelope::failed("TASK_BEGUN", &text, false), record);

@@ -26,7 +26,7 @@ use super::probe::{OWNER_VARIABLE, mark_of};
 use super::session::Session;
 use super::stdio::{Input, Output, StdioLink, pump_client, pump_server};
 use super::wakeful::wakeful;
-use crate::command::child::PassedSignals;
+use crate::command::child::{Messenger, PassedSignals};
 
 /// Between a signal and the final stop of a server that does not heed it.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -50,6 +50,7 @@ pub struct Server {
     child: Child,
     group: Option<Pid>,
     watcher: Option<super::ties::Watcher>,
+    messenger: Option<Messenger>,
     /// Its standard input.
     pub input: Option<Output>,
     /// Its standard output.
@@ -76,10 +77,11 @@ impl Server {
             .spawn()?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
         let watcher = group.and_then(|group| super::ties::Watcher::start(guard.watcher(), group));
+        let messenger = group.and_then(|process| Messenger::to(process).ok());
         let looked_at = child.stdout.as_ref().and_then(|pipe| pipe.as_fd().try_clone_to_owned().ok());
         let input = child.stdin.take().map(|pipe| Box::new(pipe) as Output);
         let output = child.stdout.take().map(|pipe| Box::new(pipe) as Input);
-        Ok(Self { child, group, watcher, input, output, looked_at })
+        Ok(Self { child, group, watcher, messenger, input, output, looked_at })
     }
 
     fn signal(&self, signal: Signal) {
@@ -111,6 +113,8 @@ impl Server {
                     continue;
                 }
             };
+            // Its number may be somebody else's from now on.
+            self.messenger = None;
             let is_gone = match self.watcher {
                 Some(watcher) => watcher.end().await,
                 None => false,
@@ -151,12 +155,12 @@ pub async fn http_to_url(
     (listening, keeper): (Listening, Doorkeeper),
     signals: &mut PassedSignals,
 ) -> u8 {
-    let relay = Relay::new(guard.clone(), target, max_message, keeper.tenant.clone());
+    let relay = Relay::new(guard, target, max_message, keeper.tenant.clone());
     let mut signal = None;
-    listening.serve(relay, keeper, async { signal = Some(signals.next().await) }).await;
+    listening.serve(relay.clone(), keeper, async { signal = Some(signals.next().await) }).await;
     tokio::select! {
         biased;
-        _ = guard.engine().drain(drain) => {}
+        () = relay.end(drain) => {}
         _ = signals.next() => {}
     }
     signal.map_or(0, |signal| 128 + signal as u8)

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use super::catalog::NotAsked;
 use super::flight::Flight;
 use super::glance::Glance;
 use super::guard::{Caller, Guard};
+use super::handle::TASKS;
 use super::ids;
 use super::json::{self, Members};
 use super::link::{Client, Link};
@@ -33,6 +35,8 @@ pub struct Session {
     /// Requests of the client that we answer, by their ids.
     flights: Mutex<HashMap<String, Arc<Flight>>>,
     handshake: Mutex<Handshake>,
+    /// Whether the client said in its handshake that it knows of tasks.
+    client_knows_tasks: AtomicBool,
     /// How many tasks are at work for the client.
     busy: watch::Sender<usize>,
     /// Room for answers to messages that are refused.
@@ -79,7 +83,8 @@ impl Session {
     pub fn new(guard: Arc<Guard>, link: Arc<dyn Link>, client: Arc<dyn Client>) -> Arc<Self> {
         let (flights, handshake) = (Mutex::default(), Mutex::default());
         let (busy, refusals) = (watch::Sender::new(0), Arc::new(Semaphore::new(REFUSALS_MAX)));
-        Arc::new(Self { guard, link, client, flights, handshake, busy, refusals })
+        let client_knows_tasks = AtomicBool::new(false);
+        Arc::new(Self { guard, link, client, flights, handshake, client_knows_tasks, busy, refusals })
     }
 
     fn flights(&self) -> MutexGuard<'_, HashMap<String, Arc<Flight>>> {
@@ -92,6 +97,13 @@ impl Session {
 
     fn may_ask(&self) -> bool {
         *self.handshake.lock().unwrap_or_else(PoisonError::into_inner) != Handshake::Begun
+    }
+
+    /// Asks the server for its tools, unless it takes no requests yet. `described` is what requests say of themselves.
+    pub(super) async fn learn(&self, described: Option<&str>) {
+        if self.may_ask() {
+            listing::learn(&self.guard, &self.link, described).await;
+        }
     }
 
     /// Waits until nothing is at work for the client any more, at most for `timeout`. Says whether that was reached.
@@ -174,6 +186,10 @@ impl Session {
         match request.method.as_str() {
             "initialize" => {
                 self.set_handshake(Handshake::Begun);
+                let params = request.members.object("params").unwrap_or_default();
+                let able = params.object("capabilities").unwrap_or_default();
+                let knows = able.object("extensions").is_some_and(|known| known.has(TASKS));
+                self.client_knows_tasks.store(knows, Ordering::Release);
                 Next::Pass
             }
             "tools/list" => match self.board(&request.id) {
@@ -270,16 +286,15 @@ impl Session {
         on_board: &OnBoard,
         principal: Option<&str>,
     ) -> Option<Vec<u8>> {
-        let call = match ToolCall::read(request) {
+        let mut call = match ToolCall::read(request) {
             Ok(call) => call,
             Err(answer) => return Some(answer),
         };
+        call.client_knows_tasks = self.client_knows_tasks.load(Ordering::Acquire);
         let kind = match self.guard.kind(&call.name) {
             Ok((kind, _)) => kind,
             Err(NotAsked) => {
-                if self.may_ask() {
-                    listing::learn(&self.guard, &self.link, call.self_description().as_deref()).await;
-                }
+                self.learn(call.self_description().as_deref()).await;
                 self.guard.kind_as_known(&call.name).0
             }
         };

@@ -5,7 +5,7 @@ mod edit;
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -74,7 +74,10 @@ pub fn run(global: &Global, args: &InstallArgs) -> Result<ExitCode, Failure> {
         Failure::new(PRECONDITION, "CANNOT_EDIT", format!("{shown}: {why}; nothing was changed"))
     })?;
     let restored = if args.undo { as_it_was(place, &text, args) } else { None };
-    show(&shown, &edited, global);
+    // Whoever is asked has to see what about.
+    if !global.json || !args.yes && output::can_ask() {
+        show(&shown, &edited);
+    }
     if edited.changes.is_empty() {
         return Ok(report(global, &shown, &edited, None));
     }
@@ -89,15 +92,12 @@ pub fn run(global: &Global, args: &InstallArgs) -> Result<ExitCode, Failure> {
         let why = format!("{shown} has changed in the meantime; nothing was changed. Try again");
         return Err(Failure::new(PRECONDITION, "FILE_CHANGED", why));
     }
-    let backup = if args.undo { None } else { Some(keep(&path, &text)?) };
+    let backup = keep(&path, &text, direction)?;
     write(&path, &restored.unwrap_or_else(|| edited.text.clone()))?;
-    Ok(report(global, &shown, &edited, backup))
+    Ok(report(global, &shown, &edited, Some((backup, direction))))
 }
 
-fn show(shown: &str, edited: &Edited, global: &Global) {
-    if global.json {
-        return;
-    }
+fn show(shown: &str, edited: &Edited) {
     output::say(shown);
     for Change { server, before, after } in &edited.changes {
         output::say(&format!("  {}", output::clean(server)));
@@ -126,8 +126,8 @@ fn confirm(args: &InstallArgs) -> Result<(), Failure> {
     Err(Failure::new(PRECONDITION, "NOT_CONFIRMED", "not confirmed; nothing was changed"))
 }
 
-fn report(global: &Global, shown: &str, edited: &Edited, backup: Option<PathBuf>) -> ExitCode {
-    let backup = backup.map(|path| path.display().to_string());
+fn report(global: &Global, shown: &str, edited: &Edited, backup: Option<(PathBuf, Direction)>) -> ExitCode {
+    let (backup, direction) = backup.map(|(path, way)| (path.display().to_string(), way)).unzip();
     if global.json {
         output::print_json(&Report {
             ok: true,
@@ -138,37 +138,40 @@ fn report(global: &Global, shown: &str, edited: &Edited, backup: Option<PathBuf>
         });
         return ExitCode::SUCCESS;
     }
-    match (edited.changes.len(), backup) {
-        (0, _) => output::say("nothing to change"),
-        (count, Some(backup)) => output::say(&format!(
-            "{count} changed; as it was: {backup}; take them out again with --undo. Restart the client"
-        )),
-        (count, None) => output::say(&format!("{count} changed. Restart the client")),
-    }
+    let Some(backup) = backup else {
+        output::say("nothing to change");
+        return ExitCode::SUCCESS;
+    };
+    let undo = if direction == Some(Direction::In) { "; take them out again with --undo" } else { "" };
+    output::say(&format!("{} changed; as it was: {backup}{undo}. Restart the client", edited.changes.len()));
     ExitCode::SUCCESS
 }
 
 /// The copy from before, if taking out is all that would have to be done to get it back: then to the byte.
 fn as_it_was(place: Place<'_>, text: &str, args: &InstallArgs) -> Option<String> {
-    let before = backups(place.path).filter(|backup| backup.exists()).last()?;
+    let before = backups(place.path, Direction::In).filter(|backup| backup.exists()).last()?;
     let before = read(&before).ok()?;
     let again = edit::edit(&before, place, &args.server, Direction::In).ok()?;
     (again.text == text).then_some(before)
 }
 
-/// Names for copies, in order.
-fn backups(path: &Path) -> impl Iterator<Item = PathBuf> + '_ {
+/// Names for copies from before a change, in order.
+fn backups(path: &Path, direction: Direction) -> impl Iterator<Item = PathBuf> + '_ {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let change = if direction == Direction::In { "oncely" } else { "undo" };
     (1..100).map(move |number| {
         let end = if number == 1 { String::new() } else { format!(".{number}") };
-        path.with_file_name(format!("{name}.before-oncely{end}"))
+        path.with_file_name(format!("{name}.before-{change}{end}"))
     })
 }
 
-fn keep(path: &Path, text: &str) -> Result<PathBuf, Failure> {
-    let free = backups(path).find(|backup| !backup.exists());
-    let backup =
-        free.ok_or_else(|| Failure::new(PRECONDITION, "TOO_MANY_COPIES", "there are 99 copies already"))?;
+fn keep(path: &Path, text: &str, direction: Direction) -> Result<PathBuf, Failure> {
+    let free = backups(path, direction).find(|backup| !backup.exists());
+    let too_many = || {
+        let why = "there are 99 copies beside the file already; nothing was changed. Move them away";
+        Failure::new(PRECONDITION, "TOO_MANY_COPIES", why)
+    };
+    let backup = free.ok_or_else(too_many)?;
     write_as(path, &backup, text)?;
     Ok(backup)
 }
@@ -197,20 +200,25 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 fn write_as(like: &Path, path: &Path, text: &str) -> Result<(), Failure> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let aside = path.with_file_name(format!(".{name}.oncely-{}", std::process::id()));
-    let written = fs::metadata(like).and_then(|meta| {
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&aside)?;
-        // Before its permissions are wider; where that is not ours to give, it becomes ours.
-        let _ = fchown(&file, Some(meta.uid()), Some(meta.gid()));
-        file.set_permissions(meta.permissions())?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&aside, path)
-    });
-    written.map_err(|error| {
-        // What was begun is of no use to anybody.
-        let _ = fs::remove_file(&aside);
+    let failed = |error: std::io::Error| {
         let why = format!("{} cannot be written: {error}; nothing was changed", path.display());
         Failure::new(PRECONDITION, "CANNOT_WRITE", why)
+    };
+    let meta = fs::metadata(like).map_err(failed)?;
+    // Nobody else may read it before it has the permissions of the other: it may hold secrets.
+    let created = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside);
+    let mut file = created.map_err(failed)?;
+    // Before its permissions are wider; where that is not ours to give, it becomes ours.
+    let _ = fchown(&file, Some(meta.uid()), Some(meta.gid()));
+    let written = file
+        .set_permissions(meta.permissions())
+        .and_then(|()| file.write_all(text.as_bytes()))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&aside, path));
+    written.map_err(|error| {
+        // What we began is of no use to anybody.
+        let _ = fs::remove_file(&aside);
+        failed(error)
     })
 }
 
@@ -228,4 +236,32 @@ fn program() -> Result<String, Failure> {
         return Ok("oncely".to_owned());
     }
     us.into_os_string().into_string().map_err(|_| Failure::internal("our own path is no text"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::write_as;
+
+    #[test]
+    fn a_file_that_somebody_else_has_put_aside_is_not_removed() {
+        let home = tempfile::tempdir().unwrap();
+        let (path, aside) = (home.path().join("c.json"), format!(".c.json.oncely-{}", std::process::id()));
+        fs::write(&path, "before").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        fs::write(home.path().join(&aside), "not ours").unwrap();
+        assert!(write_as(&path, &path, "after").is_err());
+        let read = |name: &str| fs::read_to_string(home.path().join(name)).unwrap();
+        assert_eq!((read(&aside), read("c.json")), ("not ours".to_owned(), "before".to_owned()));
+        fs::remove_file(home.path().join(&aside)).unwrap();
+        write_as(&path, &path, "after").unwrap();
+        assert_eq!(read("c.json"), "after");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        // What we began ourselves goes if it cannot be put in its place.
+        fs::create_dir(home.path().join("taken")).unwrap();
+        assert!(write_as(&path, &home.path().join("taken"), "after").is_err());
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2);
+    }
 }

@@ -27,8 +27,7 @@ pub fn run() -> Result<ExitCode, Failure> {
     let failed = |e: io::Error| Failure::internal(format!("the server cannot be watched: {e}"));
     // What the group is told, by the guard or by the server itself, is not meant for us: we stay until the guard is gone.
     let _deaf = PassedSignals::catch().map_err(failed)?;
-    let others = [SignalKind::user_defined1(), SignalKind::user_defined2(), SignalKind::alarm()];
-    let _deaf_too = others.into_iter().map(signal).collect::<io::Result<Vec<_>>>().map_err(failed)?;
+    let _deaf_too = signal(SignalKind::alarm()).map_err(failed)?;
     let said = io::copy(&mut io::stdin().lock(), &mut io::sink()).map_err(failed)?;
     let grace = if said == 0 { STOP_GRACE } else { LEFT_GRACE };
     let asked = Instant::now();

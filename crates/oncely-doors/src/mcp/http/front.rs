@@ -5,16 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::header::{HOST, HeaderName, ORIGIN};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Request, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use oncely_core::Digest;
+use oncely_core::limits::MCP_CONNECTIONS_MAX;
 use oncely_core::name::hex;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use super::body::{AnyResponse, plain};
 use crate::mcp::link::Boxed;
@@ -134,18 +134,6 @@ fn is_this_machine(host: &str) -> bool {
         || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Reads a request's body; the error is the reply.
-pub(super) async fn read_body(body: Incoming, limit: usize) -> Result<Bytes, AnyResponse> {
-    match Limited::new(body, limit).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(plain(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "the message is longer than allowed (--max-message); nothing ran",
-        )),
-        Err(_) => Err(plain(StatusCode::BAD_REQUEST, "the message could not be read; nothing ran")),
-    }
-}
-
 /// A place where clients can connect.
 pub struct Listening {
     listener: TcpListener,
@@ -170,11 +158,17 @@ impl Listening {
     ) {
         let keeper = Arc::new(keeper);
         let mut stop = std::pin::pin!(stop);
+        let places = Arc::new(Semaphore::new(MCP_CONNECTIONS_MAX));
         loop {
-            let stream = tokio::select! {
+            let accepted = async {
+                // None is taken in until one ends; the system keeps those who come.
+                let place = places.clone().acquire_owned().await;
+                (place, self.listener.accept().await)
+            };
+            let (place, stream) = tokio::select! {
                 biased;
                 () = &mut stop => return,
-                accepted = self.listener.accept() => accepted,
+                accepted = accepted => accepted,
             };
             let Ok((stream, _)) = stream else {
                 // Out of descriptors, most likely: others have to end first.
@@ -185,6 +179,7 @@ impl Listening {
             let _ = stream.set_nodelay(true);
             let (backend, keeper) = (backend.clone(), keeper.clone());
             tokio::spawn(async move {
+                let _place = place;
                 let service = service_fn(move |request: Request<Incoming>| {
                     let (backend, keeper) = (backend.clone(), keeper.clone());
                     async move {

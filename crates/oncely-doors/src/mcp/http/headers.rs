@@ -1,13 +1,17 @@
 //! Headers: which of them concern the two ends, and whether they say the same as the message.
 
+use std::borrow::Cow;
+
 use hyper::HeaderMap;
 use hyper::header::{
     CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, HeaderValue,
 };
 
-use super::exchange::{METHOD, NAME};
+use super::exchange::{METHOD, NAME, VERSION};
 use crate::command::base64;
 use crate::mcp::call::ToolCall;
+use crate::mcp::message::Request;
+use crate::mcp::reply::Era;
 use crate::mcp::tools::Tool;
 
 /// What concerns one connection only.
@@ -23,6 +27,8 @@ const HOP_BY_HOP: [&str; 8] = [
 ];
 /// What headers that repeat an argument start with.
 pub(super) const PARAM_PREFIX: &str = "mcp-param-";
+/// Where a request says which protocol it speaks.
+pub(super) const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
 /// The protocol's code for headers that contradict the message.
 pub(super) const MISMATCH: i32 = -32020;
 /// How a text is marked that does not fit into a header.
@@ -71,16 +77,77 @@ pub(super) fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     ends
 }
 
+/// What of a message is repeated in headers.
+struct Repeated<'a> {
+    version: Option<Cow<'a, str>>,
+    method: &'a str,
+    /// The tool, the prompt or the resource that it is about.
+    name: Option<Cow<'a, str>>,
+}
+
+impl Repeated<'_> {
+    /// Why headers do not say the same, in the era that wants them to.
+    fn contradiction(&self, headers: &HeaderMap) -> Option<String> {
+        let name = self.name.as_deref();
+        let wrong = if self.version.as_deref().is_some_and(|version| !says(headers, &VERSION, version)) {
+            "the header MCP-Protocol-Version is not the version that the message names"
+        } else if !says(headers, &METHOD, self.method) {
+            "the header Mcp-Method is not the method of the message"
+        } else if name.is_some_and(|name| !says(headers, &NAME, name)) {
+            "the header Mcp-Name is not what the message names"
+        } else {
+            return None;
+        };
+        Some(wrong.to_owned())
+    }
+}
+
+/// What one header says. Of two nobody knows which one counts, and some bytes are no text to everybody.
+fn said(headers: &HeaderMap, name: &HeaderName) -> Option<Option<String>> {
+    let mut all = headers.get_all(name).iter();
+    let first = all.next()?;
+    Some(all.next().map_or_else(|| decode(first.as_bytes()), |_| None))
+}
+
+fn says(headers: &HeaderMap, name: &HeaderName, text: &str) -> bool {
+    said(headers, name).flatten().as_deref() == Some(text)
+}
+
+/// Why the headers of a request do not say the same as its message. In the era in which requests describe themselves they have
+/// to be there; in the one before, those that are there must not be wrong: somebody on the way may go by them.
+pub(super) fn mismatch(headers: &HeaderMap, request: &Request<'_>, era: Era) -> Option<String> {
+    let params = request.members.object("params").unwrap_or_default();
+    let named = match request.method.as_str() {
+        "tools/call" | "prompts/get" => params.text("name"),
+        "resources/read" => params.text("uri"),
+        _ => None,
+    };
+    let is_meant = |header: HeaderName| era == Era::Modern || headers.contains_key(header);
+    let version = params.object("_meta").filter(|_| era == Era::Modern);
+    let version = version.and_then(|meta| meta.text(VERSION_META).map(|text| text.into_owned()));
+    let repeated = Repeated {
+        version: version.map(Cow::Owned),
+        method: &request.method,
+        name: named.filter(|_| is_meant(NAME)),
+    };
+    if era == Era::Modern || headers.contains_key(METHOD) {
+        return repeated.contradiction(headers);
+    }
+    let wrong = repeated.name.is_some_and(|name| !says(headers, &NAME, &name));
+    wrong.then(|| "the header Mcp-Name is not what the message names".to_owned())
+}
+
 /// Why the headers of a call do not say the same as its message, in the era that wants them to. A server would refuse
 /// it; we may answer in its place.
 pub(super) fn contradiction(headers: &HeaderMap, call: &ToolCall<'_>, tool: Option<&Tool>) -> Option<String> {
     call.self_description()?;
-    let said = |name: &HeaderName| headers.get(name).map(|value| decode(value.as_bytes()));
-    if said(&METHOD) != Some(Some("tools/call".to_owned())) {
-        return Some("the header Mcp-Method is not the method of the message".to_owned());
-    }
-    if said(&NAME) != Some(Some(call.name.clone())) {
-        return Some("the header Mcp-Name is not the tool that the message names".to_owned());
+    let repeated = Repeated {
+        version: call.meta().text(VERSION_META),
+        method: "tools/call",
+        name: Some(Cow::Borrowed(&call.name)),
+    };
+    if let Some(wrong) = repeated.contradiction(headers) {
+        return Some(wrong);
     }
     let arguments = call.arguments();
     for (header, argument) in tool.iter().flat_map(|tool| &tool.header_arguments) {
@@ -88,7 +155,7 @@ pub(super) fn contradiction(headers: &HeaderMap, call: &ToolCall<'_>, tool: Opti
             continue;
         };
         let meant = arguments.get(argument).filter(|raw| *raw != "null").map(as_text);
-        let agrees = match (said(&name), &meant) {
+        let agrees = match (said(headers, &name), &meant) {
             (None, None) => true,
             (Some(Some(said)), Some(meant)) => said == *meant || same_number(&said, meant),
             _ => false,
@@ -120,7 +187,7 @@ pub(super) fn encode(text: &str) -> Option<HeaderValue> {
 
 /// The text of a header's value; `None` if it is none.
 fn decode(value: &[u8]) -> Option<String> {
-    let text = std::str::from_utf8(value).ok()?;
+    let text = std::str::from_utf8(value).ok().filter(|text| text.is_ascii())?;
     // Without both marks it is a text like any other.
     match text.strip_prefix(ENCODED.0).and_then(|rest| rest.strip_suffix(ENCODED.1)) {
         Some(coded) => String::from_utf8(from_base64(coded)?).ok(),
@@ -151,14 +218,17 @@ fn from_base64(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{contradiction, decode, encode, end_to_end, is_not_utf8};
+    use super::{contradiction, decode, encode, end_to_end, is_not_utf8, mismatch};
     use crate::mcp::call::ToolCall;
     use crate::mcp::message::{Message, read};
+    use crate::mcp::reply::Era;
     use crate::mcp::tools::Tool;
     use hyper::HeaderMap;
+    use hyper::header::HeaderValue;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+        let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).unwrap();
+        pairs.iter().map(|(name, text)| (name.parse().unwrap(), value(text))).collect()
     }
 
     #[test]
@@ -217,11 +287,53 @@ mod tests {
             contradiction(&headers(pairs), &call, Some(&tool)).is_none()
         };
         const MODERN: &str = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
-        let good = [("mcp-method", "tools/call"), ("mcp-name", "pay"), ("mcp-param-region", "eu")];
+        let good = [
+            ("mcp-protocol-version", "2026-07-28"),
+            ("mcp-method", "tools/call"),
+            ("mcp-name", "pay"),
+            ("mcp-param-region", "eu"),
+        ];
+        let with = |at: usize, value: &'static str| {
+            let mut pairs = good;
+            pairs[at].1 = value;
+            pairs
+        };
         assert!(check(&good, MODERN) && check(&[], "{}"));
-        assert!(!check(&good[..1], MODERN) && !check(&good[..2], MODERN) && !check(&[], MODERN));
-        assert!(!check(&[good[0], ("mcp-name", "other"), good[2]], MODERN));
-        assert!(!check(&[good[0], good[1], ("mcp-param-region", "us")], MODERN));
-        assert!(check(&[good[0], ("mcp-name", "=?base64?cGF5?="), good[2]], MODERN));
+        for at in 0..good.len() {
+            let mut fewer = good.to_vec();
+            fewer.remove(at);
+            assert!(!check(&fewer, MODERN), "without {:?}", good[at]);
+            assert!(!check(&with(at, "other"), MODERN), "{:?}", good[at]);
+            assert!(!check(&with(at, "p\u{e4}y"), MODERN), "{:?}", good[at]);
+        }
+        assert!(check(&with(2, "=?base64?cGF5?="), MODERN));
+        let mut twice = headers(&good);
+        twice.append("mcp-name", "balance".parse().unwrap());
+        assert_eq!(super::said(&twice, &super::NAME), Some(None), "nobody knows which one counts");
+    }
+
+    #[test]
+    fn headers_of_every_request_have_to_agree_and_in_the_older_era_those_that_are_there() {
+        let check = |method: &str, pairs: &[(&'static str, &str)], era: Era| {
+            let line = format!(
+                r#"{{"id":1,"method":"{method}","params":{{"name":"n","uri":"u","_meta":{{"io.modelcontextprotocol/protocolVersion":"v"}}}}}}"#
+            );
+            let Ok(Message::Request(request)) = read(line.as_bytes()) else { panic!("{line}") };
+            mismatch(&headers(pairs), &request, era).is_none()
+        };
+        let version = ("mcp-protocol-version", "v");
+        for (method, name) in [("tools/call", "n"), ("prompts/get", "n"), ("resources/read", "u")] {
+            let all = [version, ("mcp-method", method), ("mcp-name", name)];
+            assert!(check(method, &all, Era::Modern) && check(method, &all, Era::Legacy));
+            assert!(!check(method, &all[1..], Era::Modern) && check(method, &all[1..], Era::Legacy));
+            assert!(!check(method, &all[..2], Era::Modern) && check(method, &all[..2], Era::Legacy));
+            assert!(!check(method, &[all[0], all[2]], Era::Modern) && check(method, &[], Era::Legacy));
+            for era in [Era::Modern, Era::Legacy] {
+                assert!(!check(method, &[all[0], all[1], ("mcp-name", "other")], era));
+                assert!(!check(method, &[all[0], ("mcp-name", "other")], era));
+                assert!(!check(method, &[all[0], ("mcp-method", "ping"), all[2]], era));
+            }
+        }
+        assert!(check("ping", &[version, ("mcp-method", "ping")], Era::Modern));
     }
 }

@@ -8,12 +8,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper::HeaderMap;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::body::Sink;
+use super::headers;
 use super::routes::{Audience, Routes};
 use crate::command::child::PassedSignals;
+use crate::mcp::call::ToolCall;
 use crate::mcp::guard::Guard;
 use crate::mcp::json::{self, Members};
 use crate::mcp::link::Link;
@@ -126,6 +129,25 @@ impl Mux {
     /// Sends what belongs to no request of the client to this sink from now on.
     pub(super) fn listen(&self, sink: Sink) {
         *self.routes.listener() = Some(sink);
+    }
+
+    /// Why the headers of a call do not say the same as its message, which the server's own list decides for some of them. One
+    /// that cannot be read is answered by whoever takes it.
+    pub(super) async fn contradiction(
+        &self,
+        headers: &HeaderMap,
+        request: &message::Request<'_>,
+    ) -> Option<String> {
+        if request.method != "tools/call" {
+            return None;
+        }
+        let call = ToolCall::read(request).ok()?;
+        let described = call.self_description()?;
+        let catalog = &self.session.guard.catalog;
+        if catalog.find(&call.name).is_err() {
+            self.session.learn(Some(&described)).await;
+        }
+        headers::contradiction(headers, &call, catalog.last_known(&call.name).as_deref())
     }
 
     /// Takes a message that wants no answer.

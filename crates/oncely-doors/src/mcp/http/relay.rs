@@ -1,7 +1,9 @@
 //! From HTTP to HTTP: requests and replies pass as they are, but for `tools/list` and calls of tools that write.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -9,13 +11,14 @@ use hyper::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use oncely_core::Kind;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{oneshot, watch};
 
-use super::body::{self, AnyResponse, Sink, Watched};
+use super::body::{self, AnyResponse, Refusal, Sink, Waiting, Watched};
 use super::call_link::CallLink;
 use super::exchange::SESSION;
-use super::front::{Backend, Tenant, read_body};
+use super::front::{Backend, Tenant};
 use super::headers::{self, end_to_end};
+use super::intake::Intake;
 use super::rewritten;
 use super::target::{NoReply, Target};
 use super::views::{View, Views};
@@ -27,19 +30,55 @@ use crate::mcp::json::{self, Members};
 use crate::mcp::link::{Boxed, Client, Link};
 use crate::mcp::listing;
 use crate::mcp::message::{self, INVALID_REQUEST, Message, Response as Answer};
+use crate::mcp::reply::Era;
 
 /// Passes requests on to a server at an address.
 pub struct Relay {
     views: Views,
+    intake: Intake,
     limit: usize,
     /// Calls under way, by session and id: where a cancellation finds them.
     flights: Mutex<HashMap<(Bytes, String), Arc<Flight>>>,
+    /// How many guarded calls are under way.
+    busy: watch::Sender<usize>,
+    /// Whether no guarded call is taken any more: a connection that is still open may bring another one.
+    closed: AtomicBool,
+}
+
+/// A guarded call that is under way.
+struct UnderWay(Arc<Relay>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.busy.send_modify(|count| *count -= 1);
+    }
 }
 
 impl Relay {
     /// Passes requests on to this server.
     pub fn new(guard: Arc<Guard>, target: Target, limit: usize, tenant: Tenant) -> Arc<Self> {
-        Arc::new(Self { views: Views::new(guard, target, tenant), limit, flights: Mutex::default() })
+        let (busy, closed) = (watch::Sender::new(0), AtomicBool::new(false));
+        let views = Views::new(guard, target, tenant);
+        Arc::new(Self { views, intake: Intake::new(limit), limit, flights: Mutex::default(), busy, closed })
+    }
+
+    /// Takes no more guarded calls, and waits for those under way, at most for `drain`.
+    pub async fn end(&self, drain: Duration) {
+        self.closed.store(true, Ordering::SeqCst);
+        let deadline = tokio::time::Instant::now() + drain;
+        let mut busy = self.busy.subscribe();
+        // What is still running then stays in doubt.
+        let _ = tokio::time::timeout_at(deadline, busy.wait_for(|count| *count == 0)).await;
+        let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+        self.views.plain.guard.engine().drain(left).await;
+    }
+
+    /// Counts a guarded call, unless this is about to end.
+    fn take_on(self: &Arc<Self>) -> Option<UnderWay> {
+        self.busy.send_modify(|count| *count += 1);
+        let under_way = UnderWay(self.clone());
+        // Only now: whoever ends this looks at the count after it has closed it.
+        (!self.closed.load(Ordering::SeqCst)).then_some(under_way)
     }
 
     fn flights(&self) -> MutexGuard<'_, HashMap<(Bytes, String), Arc<Flight>>> {
@@ -51,10 +90,11 @@ impl Relay {
         if headers::is_not_utf8(&parts.headers) {
             return body::plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, headers::NOT_UTF8);
         }
-        let bytes = match read_body(body, self.limit).await {
-            Ok(bytes) => bytes,
-            Err(refused) => return refused,
+        let taken_in = match self.intake.read(body).await {
+            Ok(taken_in) => taken_in,
+            Err(refused) => return refused.response(),
         };
+        let bytes = taken_in.bytes();
         if parts.uri.path() != self.views.plain.target.uri().path() {
             return aside(&self.views.plain, parts, bytes).await;
         }
@@ -153,6 +193,7 @@ impl Relay {
             let answer = message::error(&call.id, headers::MISMATCH, &format!("{why}; nothing ran"));
             return body::message(StatusCode::BAD_REQUEST, answer);
         }
+        let Some(under_way) = self.take_on() else { return Refusal::about_to_end().response() };
         let link = Arc::new(CallLink::new(view, self.limit, &parts.headers, client.clone(), &call.id));
         let session = parts.headers.get(SESSION).map(|id| Bytes::copy_from_slice(id.as_bytes()));
         let place = session.map(|session| (session, ids::canonical(&call.id).into_owned()));
@@ -161,7 +202,9 @@ impl Relay {
             self.flights().insert(place.clone(), flight.clone());
         }
         let (relay, view, sending) = (self.clone(), view.clone(), link.clone());
+        let era = if call.self_description().is_some() { Era::Modern } else { Era::Legacy };
         let work = async move {
+            let _under_way = under_way;
             let sending: Arc<dyn Link> = sending;
             let caller = Caller { link: &sending, client: &client, principal: view.principal.as_deref() };
             let answer = match message::read(&bytes) {
@@ -181,7 +224,7 @@ impl Relay {
             }
             answer
         };
-        respond(work, from, link).await
+        respond(work, from, (link, era)).await
     }
 
     /// Whether a cancellation is about a call that we guard. A write that was sent is let finish, unless its policy says
@@ -270,8 +313,8 @@ fn is_plain_lookup(path: &str) -> bool {
 /// Answers with JSON, or with events if something comes before the answer. The work goes on if the client goes away.
 async fn respond(
     work: impl Future<Output = Vec<u8>> + Send + 'static,
-    mut from: mpsc::Receiver<Bytes>,
-    link: Arc<CallLink>,
+    mut from: Waiting,
+    (link, era): (Arc<CallLink>, Era),
 ) -> AnyResponse {
     let (done, mut answer) = oneshot::channel::<Vec<u8>>();
     tokio::spawn(async move {
@@ -289,14 +332,14 @@ async fn respond(
                 return refusal;
             }
             if !link.got_events() {
-                return body::message(StatusCode::OK, answered);
+                return body::message(body::status_of(era, &answered), answered);
             }
             let (sink, events) = Sink::new();
             sink.put_last(answered.into());
             return body::events(events, ());
         }
     };
-    let (sink, events) = mpsc::channel(16);
+    let (sink, events) = Waiting::next_in_line();
     tokio::spawn(async move {
         let mut next = first;
         loop {
@@ -312,7 +355,7 @@ async fn respond(
                     None => break,
                 },
                 answered = &mut answer => {
-                    while let Ok(line) = from.try_recv() {
+                    while let Some(line) = from.try_recv() {
                         let _ = sink.send(line).await;
                     }
                     let _ = sink.send(answered.unwrap_or_default().into()).await;

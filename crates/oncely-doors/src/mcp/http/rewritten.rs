@@ -6,14 +6,11 @@ use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use tokio::sync::mpsc;
 
-use super::body::{self, AnyResponse};
+use super::body::{self, AnyResponse, Waiting};
 use super::headers::end_to_end;
 use super::messages::is_event_stream;
 use super::sse::{self, Parser};
 use crate::mcp::frames::content;
-
-/// Most events that wait for a client that reads slowly.
-const WAITING_MAX: usize = 16;
 
 /// Passes a reply on; `rewrite` makes another message out of the one that it knows.
 pub(super) async fn reply(
@@ -25,7 +22,7 @@ pub(super) async fn reply(
     let (mut parts, incoming) = response.into_parts();
     parts.headers = end_to_end(&parts.headers);
     if streams {
-        let (sink, from) = mpsc::channel(WAITING_MAX);
+        let (sink, from) = Waiting::next_in_line();
         tokio::spawn(pass_events(incoming, limit, rewrite, sink));
         return Response::from_parts(parts, body::chunks(from));
     }

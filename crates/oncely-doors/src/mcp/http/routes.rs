@@ -237,10 +237,8 @@ fn replace(text: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::{Audience, Routes};
-    use crate::mcp::http::body::Sink;
+    use crate::mcp::http::body::{Sink, Waiting};
     use crate::mcp::message::{Message, Request, read};
-    use bytes::Bytes;
-    use tokio::sync::mpsc::Receiver;
 
     fn request(text: &str) -> Request<'_> {
         match read(text.as_bytes()) {
@@ -250,17 +248,15 @@ mod tests {
     }
 
     /// Takes a request on board; its names, and what its client hears.
-    fn board(routes: &Routes) -> (String, Receiver<Bytes>) {
+    fn board(routes: &Routes) -> (String, Waiting) {
         let (sink, from) = Sink::new();
         let message = r#"{"id":1,"method":"x","params":{"_meta":{"progressToken":"t"}}}"#;
         let (number, _) = routes.board(&request(message), sink);
         (format!("{}{number}", routes.prefix), from)
     }
 
-    fn heard(from: &mut Receiver<Bytes>) -> Vec<String> {
-        std::iter::from_fn(|| from.try_recv().ok())
-            .map(|line| String::from_utf8_lossy(&line).into())
-            .collect()
+    fn heard(from: &mut Waiting) -> Vec<String> {
+        std::iter::from_fn(|| from.try_recv()).map(|line| String::from_utf8_lossy(&line).into()).collect()
     }
 
     #[test]

@@ -11,24 +11,23 @@ use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
 use oncely_core::name::hex;
-use tokio::sync::mpsc;
 
-use super::body::{self, AnyResponse, Refusal, Sink};
-use super::exchange::{METHOD, SESSION};
-use super::front::{Backend, Tenant, read_body};
+use super::body::{self, AnyResponse, Refusal, Sink, Waiting};
+use super::exchange::SESSION;
+use super::front::{Backend, Tenant};
 use super::headers;
+use super::intake::Intake;
 use super::mux::{Mux, Sessions, Ticket, WhenGone, describes_itself};
 use super::routes::Audience;
 use crate::mcp::guard::Guard;
 use crate::mcp::link::Boxed;
 use crate::mcp::message::{self, INVALID_REQUEST, Message, Response};
+use crate::mcp::reply::Era;
 
 /// Most sessions at once: each has a server of its own.
 pub const SESSIONS_MAX: usize = 100;
 /// A session that nobody has used for this long is ended when another begins.
 const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
-/// Most events that wait for a client that reads slowly, once they are on their way out.
-const EVENTS_WAITING: usize = 16;
 /// Where clients find the server.
 const PATHS: [&str; 2] = ["/mcp", "/"];
 
@@ -37,6 +36,7 @@ pub struct Started {
     guard: Arc<Guard>,
     argv: Vec<OsString>,
     bounds: (usize, Duration),
+    intake: Intake,
     /// What tells callers apart.
     tenant: Tenant,
     sessions: Mutex<Sessions>,
@@ -54,8 +54,9 @@ impl Started {
         bounds: (usize, Duration),
         tenant: Tenant,
     ) -> Arc<Self> {
-        let (sessions, shared) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { guard, argv, bounds, tenant, sessions, shared, closed: AtomicBool::new(false) })
+        let (sessions, shared, closed) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        let intake = Intake::new(bounds.0);
+        Arc::new(Self { guard, argv, bounds, intake, tenant, sessions, shared, closed })
     }
 
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
@@ -87,9 +88,9 @@ impl Started {
             return body::plain(StatusCode::NOT_FOUND, "there is nothing at this path; use /mcp");
         }
         match parts.method {
-            Method::POST => match read_body(body, self.bounds.0).await {
-                Ok(bytes) => self.post(&parts, bytes).await,
-                Err(refused) => refused,
+            Method::POST => match self.intake.read(body).await {
+                Ok(taken_in) => self.post(&parts, taken_in.bytes()).await,
+                Err(refused) => refused.response(),
             },
             Method::GET => self.listen(&parts),
             Method::DELETE => self.delete(&parts),
@@ -110,28 +111,32 @@ impl Started {
                 refuse(message::error("null", INVALID_REQUEST, "one message per request; nothing ran"))
             }
             Message::Request(request) => {
-                let said = parts.headers.get(METHOD).map(HeaderValue::as_bytes);
-                if said.is_some_and(|said| said != request.method.as_bytes()) {
-                    let why = "the header Mcp-Method is not the method of the message; nothing ran";
-                    return refuse(message::error(&request.id, INVALID_REQUEST, why));
+                let era = if describes_itself(&request.members) { Era::Modern } else { Era::Legacy };
+                let mismatch = |why: String| {
+                    refuse(message::error(&request.id, headers::MISMATCH, &format!("{why}; nothing ran")))
+                };
+                if let Some(why) = headers::mismatch(&parts.headers, &request, era) {
+                    return mismatch(why);
                 }
                 if request.method == "initialize" && !parts.headers.contains_key(SESSION) {
                     return self.initialize(&request, parts).await;
                 }
-                let modern = describes_itself(&request.members);
-                let (mux, when_gone) = match (modern, self.session(parts)) {
+                let (mux, when_gone) = match (era, self.session(parts)) {
                     (_, Ok(mux)) => (mux, WhenGone::Nothing),
-                    (true, Err(_)) => match self.shared() {
+                    (Era::Modern, Err(_)) => match self.shared() {
                         Ok(mux) => (mux, WhenGone::Cancel),
                         Err(failed) => return failed.response(),
                     },
-                    (false, Err(refused)) => return refused.response(),
+                    (Era::Legacy, Err(refused)) => return refused.response(),
                 };
+                if let Some(why) = mux.contradiction(&parts.headers, &request).await {
+                    return mismatch(why);
+                }
                 let (sink, from) = Sink::new();
                 let ticket = mux
                     .ask(&request, self.tenant.principal(&parts.headers).as_deref(), sink, when_gone)
                     .await;
-                respond(from, ticket).await
+                respond(from, ticket, era).await
             }
             Message::Notification { .. } | Message::Other => match self.session(parts) {
                 Ok(mux) => {
@@ -154,7 +159,7 @@ impl Started {
         let (sink, from) = Sink::new();
         let ticket =
             mux.ask(request, self.tenant.principal(&parts.headers).as_deref(), sink, WhenGone::Nothing).await;
-        let mut response = respond(from, ticket).await;
+        let mut response = respond(from, ticket, Era::Legacy).await;
         if let Ok(id) = HeaderValue::from_str(&id) {
             response.headers_mut().insert(SESSION, id);
         }
@@ -186,7 +191,7 @@ impl Started {
 
     fn start(&self, audience: Audience) -> Result<Arc<Mux>, Refusal> {
         if self.closed.load(Ordering::Acquire) {
-            return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "this is about to end; nothing ran"));
+            return Err(Refusal::about_to_end());
         }
         Mux::start(&self.guard, &self.argv, self.bounds, audience).map_err(|error| {
             let why = format!("the server could not be started: {error}; nothing ran");
@@ -246,15 +251,15 @@ impl Started {
 const END_PATIENCE: Duration = Duration::from_secs(12);
 
 /// Answers with JSON if the answer comes first, else with events.
-async fn respond(mut from: mpsc::Receiver<Bytes>, ticket: Ticket) -> AnyResponse {
+async fn respond(mut from: Waiting, ticket: Ticket, era: Era) -> AnyResponse {
     let Some(first) = from.recv().await else {
         return body::plain(StatusCode::BAD_GATEWAY, "the server gave no answer");
     };
     let is_answer = std::str::from_utf8(&first).ok().and_then(Response::read).is_some();
     if is_answer {
-        return body::message(StatusCode::OK, first);
+        return body::message(body::status_of(era, &first), first);
     }
-    let (sink, events) = mpsc::channel(EVENTS_WAITING);
+    let (sink, events) = Waiting::next_in_line();
     tokio::spawn(async move {
         let mut next = Some(first);
         // Over with the answer, when the route lets go of its end, or when the client goes away.

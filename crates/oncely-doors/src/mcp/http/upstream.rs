@@ -8,23 +8,25 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Response, StatusCode};
-use tokio::sync::watch;
+use tokio::sync::{Mutex as Turn, watch};
 
 use super::exchange::{Ended, Exchange, METHOD, NAME, SESSION, VERSION, is_answer, quoted, refuses_unseen};
-use super::headers::{PARAM_PREFIX, as_text, encode};
+use super::headers::{PARAM_PREFIX, VERSION_META, as_text, encode};
 use super::messages::Messages;
 use super::target::{NoReply, Target};
-use crate::mcp::json::Members;
+use crate::mcp::json::{self, Members};
 use crate::mcp::link::{Boxed, Client, Link, NoAnswer, Reply};
-use crate::mcp::message::{self, INTERNAL_ERROR};
+use crate::mcp::message::{self, INTERNAL_ERROR, Response as Answer};
 use crate::mcp::session::Session;
 
-/// Where a request says which protocol it speaks.
-const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
 /// How long a server may take for a message that wants no answer.
 const NOTE: Duration = Duration::from_secs(10);
 /// How long a server may take to take note of our end.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// How long a server may take to begin another session in place of one that it has lost.
+const RENEWAL: Duration = Duration::from_secs(30);
+/// What a client says when it is ready.
+const READY: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
 /// The link to a server at an address.
 pub struct HttpLink {
@@ -35,6 +37,8 @@ pub struct HttpLink {
     this: Weak<Self>,
     /// How many requests of the client are under way.
     busy: watch::Sender<usize>,
+    /// Whose turn it is to begin another session: of many that find theirs lost, one does it.
+    renewal: Turn<()>,
 }
 
 #[derive(Default)]
@@ -43,6 +47,10 @@ struct State {
     session_id: Option<HeaderValue>,
     /// The protocol that was agreed on, in the same era.
     version: Option<HeaderValue>,
+    /// How the client began the session.
+    hello: Option<Bytes>,
+    /// Whether it listens to what the server says by itself.
+    listens: bool,
 }
 
 /// What has to be known of a message to send it.
@@ -62,6 +70,7 @@ impl HttpLink {
             session: OnceLock::new(),
             this: this.clone(),
             busy: watch::Sender::new(0),
+            renewal: Turn::new(()),
         })
     }
 
@@ -102,6 +111,11 @@ impl HttpLink {
         let method = message.text("method").unwrap_or_default().into_owned();
         let params = message.object("params").unwrap_or_default();
         let mut headers = self.base_headers();
+        if method == "initialize" {
+            // Another session, whichever there was before.
+            headers.remove(SESSION);
+            headers.remove(VERSION);
+        }
         let version = params.object("_meta").and_then(|meta| meta.text(VERSION_META).map(Cow::into_owned));
         if let Some(version) = version.and_then(|version| HeaderValue::from_str(&version).ok()) {
             headers.insert(VERSION, version);
@@ -136,38 +150,134 @@ impl HttpLink {
         }
     }
 
-    /// Sends a message, delivers what comes with the answer, and returns the answer itself.
+    /// Sends a message, delivers what comes with the answer, and returns the answer itself. A server that has lost the session
+    /// has not looked at the request: it gets another session, in the client's name, and then the request again.
     async fn exchange(&self, line: Bytes) -> Ended {
-        let about = self.about(&line);
-        let body = Bytes::copy_from_slice(crate::mcp::frames::content(&line));
+        let (ended, lost) = self.exchange_once(&line).await;
+        let Some(lost) = lost else { return ended };
+        if let Err(why) = self.renew(&lost, &line).await {
+            let Ended::Refused(NoAnswer { why: refused, .. }, _) = ended else { return ended };
+            return Ended::NotSent(
+                format!(
+                    "{refused}: it does not know the session any more, and no other could be begun: {why}"
+                )
+                .into(),
+            );
+        }
+        match self.exchange_once(&line).await {
+            (Ended::Refused(NoAnswer { why, .. }, _), Some(_)) => {
+                Ended::NotSent(format!("{why}: it does not know the session that it has just begun").into())
+            }
+            (ended, _) => ended,
+        }
+    }
+
+    /// The same without a second try; with the session that the server does not know any more, if it says so of a request.
+    async fn exchange_once(&self, line: &Bytes) -> (Ended, Option<HeaderValue>) {
+        let about = self.about(line);
+        let body = Bytes::copy_from_slice(crate::mcp::frames::content(line));
         let session = about.headers.get(SESSION).cloned();
         let response = match self.target.send(Method::POST, about.headers, body).await {
             Ok(response) => response,
-            Err(NoReply::NotSent(why)) => return Ended::NotSent(why.into()),
-            Err(NoReply::Lost(why)) => return Ended::Lost(why.into()),
+            Err(NoReply::NotSent(why)) => return (Ended::NotSent(why.into()), None),
+            Err(NoReply::Lost(why)) => return (Ended::Lost(why.into()), None),
         };
-        if about.method == "initialize" && response.status().is_success() {
-            self.state().session_id = response.headers().get(SESSION).cloned();
+        let status = response.status();
+        if !status.is_success() {
+            let ended = self.refused(response, session.as_ref(), about.id.as_deref()).await;
+            let is_lost = status == StatusCode::NOT_FOUND && matches!(ended, Ended::Refused(..));
+            return (ended, session.filter(|_| is_lost && about.id.is_some()));
         }
-        if !response.status().is_success() {
-            return self.refused(response, session.as_ref(), about.id.as_deref()).await;
+        if about.method == "initialize" {
+            let mut state = self.state();
+            state.session_id = response.headers().get(SESSION).cloned();
+            state.hello = Some(line.clone());
         }
-        if response.status() == StatusCode::ACCEPTED {
-            return Ended::Accepted;
+        if status == StatusCode::ACCEPTED {
+            return (Ended::Accepted, None);
         }
         let ended = self.speaking().read(response, about.id.as_deref()).await;
         if let (Ended::Answered(answer), "initialize") = (&ended, about.method.as_str()) {
-            self.agree(answer);
+            self.state().version = agreed_on(answer);
         }
-        ended
+        (ended, None)
     }
 
-    /// Notes which protocol was agreed on.
-    fn agree(&self, answer: &[u8]) {
-        let members: Members<'_> = serde_json::from_slice(answer).unwrap_or_default();
-        let result = members.object("result").unwrap_or_default();
-        let version = result.text("protocolVersion");
-        self.state().version = version.and_then(|version| HeaderValue::from_str(&version).ok());
+    /// Begins another session in place of this one for a request, as the client began it. Those who come meanwhile wait for it.
+    async fn renew(&self, lost: &HeaderValue, request: &[u8]) -> Result<(), NoAnswer> {
+        let _turn = self.renewal.lock().await;
+        let (hello, version) = {
+            let state = self.state();
+            if state.session_id.as_ref() != Some(lost) {
+                return Ok(());
+            }
+            (state.hello.clone(), state.version.clone())
+        };
+        let hello = hello.ok_or("nobody has begun one")?;
+        let renewed = tokio::time::timeout(RENEWAL, self.begin_again(&hello, version));
+        renewed.await.map_err(|_| "the server took too long for it")??;
+        // It may be another release of the server, with other tools; unless it is just being asked for all of them.
+        if let Some(session) = self.session().filter(|_| !asks_for_all_tools(request)) {
+            session.guard.catalog.changed();
+        }
+        Ok(())
+    }
+
+    async fn begin_again(&self, hello: &[u8], version: Option<HeaderValue>) -> Result<(), NoAnswer> {
+        let no_reply = |(NoReply::NotSent(why) | NoReply::Lost(why))| NoAnswer::from(why);
+        let session = self.session().ok_or("the client has gone")?;
+        let mut hello: Members<'_> = serde_json::from_slice(hello).map_err(|e| e.to_string())?;
+        // The client's own id may be in use for something else by now.
+        let id = json::raw(&session.guard.ids.next());
+        hello.set("id", id.clone());
+        let mut headers = self.base_headers();
+        headers.remove(SESSION);
+        headers.remove(VERSION);
+        let response =
+            self.target.send(Method::POST, headers, hello.render().into()).await.map_err(no_reply)?;
+        if !response.status().is_success() {
+            return Err(format!("{} answered {}", self.target.host(), response.status()).into());
+        }
+        let begun = response.headers().get(SESSION).cloned();
+        let answer = match self.speaking().read(response, Some(&id)).await {
+            Ended::Answered(answer) => answer,
+            Ended::Lost(why) | Ended::NotSent(why) | Ended::Refused(why, _) => return Err(why),
+            Ended::Accepted => return Err("it gave no answer".into()),
+        };
+        let text = String::from_utf8_lossy(&answer);
+        if let Some((code, why)) = Answer::read(&text).and_then(|answer| answer.error()) {
+            return Err(format!("the server refused it: {why} ({code})").into());
+        }
+        // The client speaks the version that it agreed on, and cannot be asked.
+        if agreed_on(&answer) != version {
+            return Err("the server speaks another version of the protocol now; restart the client".into());
+        }
+        let mut headers = self.base_headers();
+        headers.remove(SESSION);
+        if let Some(begun) = &begun {
+            headers.insert(SESSION, begun.clone());
+        }
+        let ready = self.target.send(Method::POST, headers, READY.into()).await.map_err(no_reply)?;
+        if !ready.status().is_success() {
+            return Err(format!("{} answered {}", self.target.host(), ready.status()).into());
+        }
+        let listens = {
+            let mut state = self.state();
+            state.session_id = begun;
+            state.listens
+        };
+        if listens {
+            self.listen();
+        }
+        Ok(())
+    }
+
+    /// Delivers what the server says by itself in this session, from now on.
+    fn listen(&self) {
+        self.state().listens = true;
+        if let Some(this) = self.this.upgrade() {
+            tokio::spawn(async move { this.speaking().listen_for_ever().await });
+        }
     }
 
     async fn refused(
@@ -223,6 +333,20 @@ impl HttpLink {
     }
 }
 
+/// Whether a request is for the list of all tools, from its beginning.
+fn asks_for_all_tools(request: &[u8]) -> bool {
+    let message: Members<'_> = serde_json::from_slice(request).unwrap_or_default();
+    let goes_on = message.object("params").is_some_and(|params| params.has("cursor"));
+    message.text("method").as_deref() == Some("tools/list") && !goes_on
+}
+
+/// Which protocol was agreed on, as the answer to `initialize` has it.
+fn agreed_on(answer: &[u8]) -> Option<HeaderValue> {
+    let members: Members<'_> = serde_json::from_slice(answer).unwrap_or_default();
+    let result = members.object("result").unwrap_or_default();
+    HeaderValue::from_str(&result.text("protocolVersion")?).ok()
+}
+
 /// What the server says goes to the session's client.
 impl Client for HttpLink {
     fn send(&self, line: Bytes) -> Boxed<'_, ()> {
@@ -256,8 +380,7 @@ impl Link for HttpLink {
                 // But a server that does not take it must not stop all that follows.
                 let _ = tokio::time::timeout(NOTE, this.clone().pass_one(line)).await;
                 if about.method == "notifications/initialized" {
-                    let this = this.clone();
-                    tokio::spawn(async move { this.speaking().listen_for_ever().await });
+                    this.listen();
                 }
             }
         })

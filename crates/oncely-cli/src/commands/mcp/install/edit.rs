@@ -150,7 +150,7 @@ fn change(
     };
     let after = match direction {
         Direction::In => before.wrapped(name, place)?,
-        Direction::Out => before.unwrapped()?,
+        Direction::Out => before.unwrapped(name, place)?,
     };
     let mut splices = Vec::new();
     let listed = list(&after.args);
@@ -212,13 +212,23 @@ impl Line {
         Ok(Self { command: place.program.to_owned(), args })
     }
 
-    fn unwrapped(&self) -> Result<Self, &'static str> {
+    /// The same without oncely, if `wrapped` has put it there: what somebody wrote by hand would be lost, a name above all,
+    /// under which there may be records.
+    fn unwrapped(&self, name: &str, place: Place<'_>) -> Result<Self, &'static str> {
         if !self.is_wrapped() {
             return Err("it is not behind oncely");
         }
-        let mut own = self.args.iter().skip_while(|arg| *arg != "--").skip(1).cloned();
-        let command = own.next().ok_or("it is not started by a command")?;
-        Ok(Self { command, args: own.collect() })
+        let by_hand =
+            "its options are not those that install writes here and would be lost; change it by hand";
+        let (command, args) = match self.args.as_slice() {
+            [mcp, option, given, end, command, args @ ..]
+                if [mcp, option, end] == ["mcp", "--name", "--"] && *given == place.name_of(name) =>
+            {
+                (command.clone(), args.to_vec())
+            }
+            _ => return Err(by_hand),
+        };
+        Ok(Self { command, args })
     }
 
     fn show(&self) -> String {
@@ -308,13 +318,24 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_was_put_behind_oncely_by_hand_is_not_put_there_twice() {
-        let text =
-            r#"{"servers":{"a":{"command":"/usr/bin/oncely","args":["--store","x.db","mcp","--","y"]}}}"#;
-        let edited = edit(text, place("servers"), &[], Direction::In).unwrap();
-        assert!(edited.changes.is_empty() && edited.text == text);
-        let out = edit(text, place("servers"), &[], Direction::Out).unwrap();
-        assert_eq!(out.text, r#"{"servers":{"a":{"command":"y","args":[]}}}"#);
+    fn an_entry_that_was_put_behind_oncely_by_hand_is_neither_put_there_twice_nor_taken_out() {
+        let ours = place("servers").name_of("a");
+        for args in [
+            r#""--store","x.db","mcp","--","y""#.to_owned(),
+            r#""--store","x.db","mcp","--name","live","--drain","2m","--","y""#.to_owned(),
+            r#""mcp","--name","live","--","y""#.to_owned(),
+            format!(r#""mcp","--name","{ours}","--drain","2m","--","y""#),
+            format!(r#""mcp","--name","{ours}""#),
+            format!(r#""mcp","--name","{ours}","--""#),
+            r#""mcp","--url","https://x/mcp""#.to_owned(),
+        ] {
+            let text = format!(r#"{{"servers":{{"a":{{"command":"/usr/bin/oncely","args":[{args}]}}}}}}"#);
+            for direction in [Direction::In, Direction::Out] {
+                let edited = edit(&text, place("servers"), &[], direction).unwrap();
+                assert!(edited.changes.is_empty() && edited.text == text, "{direction:?} {text}");
+                assert_eq!(edited.left.len(), 1);
+            }
+        }
     }
 
     #[test]
