@@ -300,7 +300,11 @@ fn the_page_of_limits_names_the_numbers_in_force() {
         ("head of an HTTP request", limits::HTTP_HEAD_BYTES_MAX, "bytes"),
         ("guarded HTTP requests under way, by default", limits::HTTP_CALLS_MAX, "requests"),
         ("guarded HTTP requests on one key, by default", limits::HTTP_CALLS_PER_KEY_MAX, "requests"),
-        ("bodies of guarded HTTP requests, together", limits::HTTP_BUFFERED_BYTES_MAX, "bytes"),
+        (
+            "bodies of guarded HTTP requests and of their answers, together",
+            limits::HTTP_BUFFERED_BYTES_MAX,
+            "bytes",
+        ),
         ("HTTP connections, by default", limits::HTTP_CONNECTIONS_MAX, "connections"),
         ("threads that serve HTTP", oncely_doors::gateway::config::THREADS_MAX, "threads"),
         ("spans that wait for a collector", oncely_doors::telemetry::QUEUE_MAX, "spans"),

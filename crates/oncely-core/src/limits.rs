@@ -49,7 +49,7 @@ pub const HTTP_HEAD_BYTES_MAX: usize = 64 * 1024;
 pub const HTTP_CALLS_MAX: usize = 8_192;
 /// Most guarded HTTP requests under way on one key.
 pub const HTTP_CALLS_PER_KEY_MAX: usize = 2_048;
-/// Most bytes that the bodies of guarded HTTP requests under way may take together (512 MiB).
+/// Most bytes that the bodies of guarded HTTP requests under way, and of their answers, may take together (512 MiB).
 pub const HTTP_BUFFERED_BYTES_MAX: usize = 512 * 1024 * 1024;
 /// Most HTTP connections that are open at once.
 pub const HTTP_CONNECTIONS_MAX: usize = 16_384;

@@ -13,7 +13,7 @@ use crate::gateway::{Gateway, records};
 use crate::shop::{Client, PLACE_AGAIN, Shop, assert_refused, metadata};
 
 /// Serves a shop, and says where; ends with the test.
-async fn open(shop: &Shop, tls: Option<ServerTlsConfig>) -> (SocketAddr, JoinHandle<()>) {
+pub(crate) async fn open(shop: &Shop, tls: Option<ServerTlsConfig>) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut server = Server::builder();
@@ -56,7 +56,7 @@ async fn a_service_behind_the_gateway_is_safe_to_retry() {
     assert_eq!(shop.placed(), 1);
 
     assert_eq!(place("lost", "tea", "14").await.unwrap_err().code(), Code::Unavailable);
-    assert_refused(&place("lost", "tea", "14").await, Code::FailedPrecondition, "outcome_unknown", "-1");
+    assert_refused(&place("lost", "tea", "14").await, Code::Unknown, "outcome_unknown", "-1");
     assert_eq!(shop.placed(), 2);
     for _ in 0..2 {
         assert_eq!(place("wrong", "tea", "3").await.unwrap_err().code(), Code::InvalidArgument);
@@ -131,7 +131,7 @@ async fn a_gateway_that_is_killed_between_the_effect_and_its_answer_leaves_a_dou
     let client = Client::connect(second.address).await;
     for _ in 0..2 {
         let retry = client.place("tea", "hold", &[("idempotency-key", "k")]).await;
-        assert_refused(&retry, Code::FailedPrecondition, "outcome_unknown", "-1");
+        assert_refused(&retry, Code::Unknown, "outcome_unknown", "-1");
     }
     assert_eq!(shop.placed(), 1);
     let records = records(home.path());
@@ -165,9 +165,28 @@ async fn a_client_that_gives_up_cancels_nothing_and_a_service_that_does_not_answ
     let first = client.place("tea", "hold", &[("idempotency-key", "late")]).await;
     assert_refused(&first, Code::Unknown, "outcome_unknown", "-1");
     let retry = client.place("tea", "hold", &[("idempotency-key", "late")]).await;
-    assert_refused(&retry, Code::FailedPrecondition, "outcome_unknown", "-1");
+    assert_refused(&retry, Code::Unknown, "outcome_unknown", "-1");
     // It was sent; whether the shop came to it before it was given up is its own affair.
     assert!(shop.placed() <= 2, "{}", shop.placed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_after_a_doubt_that_cannot_be_sent_is_still_a_doubt() {
+    let home = tempfile::tempdir().unwrap();
+    let shop = Shop::new(home.path());
+    let (address, _server) = open(&shop, None).await;
+    let harmless = "when_unknown = \"retry\"\nidempotent = true";
+    let reachable = gateway(home.path(), &format!("h2c://{address}"), harmless);
+    let client = Client::connect(reachable.address).await;
+    let lost = client.place("tea", "14", &[("idempotency-key", "k")]).await;
+    assert_eq!(metadata(&lost)["idempotency-outcome"], "unknown");
+    drop(reachable);
+    let unreachable = gateway(home.path(), "h2c://127.0.0.1:1", harmless);
+    let client = Client::connect(unreachable.address).await;
+    let retry = client.place("tea", "14", &[("idempotency-key", "k")]).await;
+    assert_eq!(metadata(&retry)["idempotency-outcome"], "unknown");
+    assert_refused(&retry, Code::Unknown, "outcome_unknown", "1000");
+    assert_eq!(shop.placed(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,9 +5,12 @@ use crate::gateway::Gateway;
 use crate::upstream::Upstream;
 
 fn start(home: &std::path::Path, upstream: &Upstream, provider: &str) -> Gateway {
+    start_to(home, &upstream.url(), provider)
+}
+
+fn start_to(home: &std::path::Path, upstream: &str, provider: &str) -> Gateway {
     let config = format!(
-        "[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/{provider}/**\"\nupstream = \"{}\"\nprovider = \"{provider}\"\n",
-        upstream.url()
+        "[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/{provider}/**\"\nupstream = \"{upstream}\"\nprovider = \"{provider}\"\n"
     );
     Gateway::start_with(home, &config)
 }
@@ -39,6 +42,43 @@ fn a_header_provider_gets_our_key_and_a_retry_after_a_doubt_carries_the_same() {
     assert!(keys[0].len() == 36 && keys.iter().all(|key| *key == keys[0]), "{keys:?}");
     assert!(heads[0].starts_with("POST /v1/charges "), "{}", heads[0]);
     assert!(!heads[0].contains("x-forwarded") && !heads[0].contains("order-42"), "{}", heads[0]);
+}
+
+#[test]
+fn a_retry_after_a_doubt_that_cannot_be_sent_does_not_say_that_nothing_happened() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let send = |gateway: &Gateway, key: &str, act: &str| {
+        let headers = [("idempotency-key", key), ("authorization", "Bearer sk"), ("x-act", act)];
+        gateway.send(&client::post("/stripe/v1/charges", &headers, "{\"amount\":1}"))
+    };
+    let reachable = start(home.path(), &upstream, "stripe");
+    assert_eq!(send(&reachable, "k", "status 500").header("idempotency-outcome"), Some("unknown"));
+    drop(reachable);
+    // The same route, to a place where nobody listens.
+    let unreachable = start_to(home.path(), "http://127.0.0.1:1", "stripe");
+    for _ in 0..2 {
+        let retry = send(&unreachable, "k", "");
+        retry.expect_code(502, "outcome_unknown");
+        let problem = retry.json();
+        assert_eq!((&problem["retryable"], &problem["idempotency_key"]), (&false.into(), &"k".into()));
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("nothing was sent") && detail.contains("an earlier one"), "{detail}");
+        assert!(!detail.contains("nothing happened") && detail.contains("Ask again"), "{detail}");
+        assert_eq!(
+            (retry.header("retry-after"), retry.header("idempotency-outcome")),
+            (Some("1"), Some("unknown"))
+        );
+    }
+    // Of one that was never sent at all it is true.
+    let fresh = send(&unreachable, "other", "");
+    fresh.expect_code(502, "upstream_unreachable");
+    assert_eq!(fresh.json()["retryable"], true);
+    assert!(fresh.text().contains("nothing happened"), "{}", fresh.text());
+    drop(unreachable);
+    let again = start(home.path(), &upstream, "stripe");
+    assert_eq!(send(&again, "k", "").header("idempotency-outcome"), Some("succeeded"));
+    let heads = upstream.heads();
+    assert_eq!((heads.len(), key_of(&heads[0])), (2, key_of(&heads[1])), "under the same key");
 }
 
 #[test]

@@ -139,6 +139,26 @@ fn that_a_route_cannot_tell_its_tenants_apart_is_told_once_to_who_can_change_it(
     assert_eq!(upstream.heads().len(), 0);
 }
 
+#[test]
+fn it_is_told_of_callers_that_speak_grpc_too() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let config = one_thread(&upstream.url());
+    let (mut gateway, said) = start(command(home.path(), &write_config(home.path(), &config)));
+    for _ in 0..2 {
+        let headers =
+            [("content-type", "application/grpc"), ("idempotency-key", "k"), ("cookie", "session=s3cret")];
+        let refused = gateway.send(&client::post("/shop.Orders/Place", &headers, "x"));
+        assert_eq!((refused.status, refused.header("grpc-status")), (200, Some("3")));
+        assert_eq!(refused.header("idempotency-code"), Some("tenant_required"));
+    }
+    let line = said.next();
+    assert!(line.contains("requests to the route /** are refused (400 tenant_required)"), "{line}");
+    gateway.signal(Signal::SIGTERM);
+    assert!(gateway.child.wait().unwrap().success());
+    assert_eq!(said.rest(), [""; 0], "one line");
+    assert_eq!(upstream.heads().len(), 0);
+}
+
 /// Answers one request.
 fn answer(stream: &mut TcpStream) {
     let mut seen = Vec::new();

@@ -11,10 +11,13 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::metrics::v1::Metric;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message;
 
 use crate::client;
 use crate::gateway::{Gateway, order};
+use crate::grpc::open;
+use crate::shop::{Client, PLACE_AGAIN, Shop};
 use crate::upstream::Upstream;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -102,10 +105,13 @@ fn text(attributes: &[KeyValue], name: &str) -> Option<String> {
 }
 
 fn traced(home: &std::path::Path, upstream: &Upstream, collector: SocketAddr) -> Gateway {
+    traced_to(home, &upstream.url(), "/orders/**", collector)
+}
+
+fn traced_to(home: &std::path::Path, upstream: &str, pattern: &str, collector: SocketAddr) -> Gateway {
     let config = format!(
         "[server]\nadmin = \"127.0.0.1:0\"\n[otlp]\nendpoint = \"http://{collector}\"\ninterval = \"100ms\"\nservice = \
-         \"shop\"\nheaders_file = \"headers\"\n[[route]]\nmatch = \"/orders/**\"\nupstream = \"{}\"\ntool = \"orders\"\n",
-        upstream.url()
+         \"shop\"\nheaders_file = \"headers\"\n[[route]]\nmatch = \"{pattern}\"\nupstream = \"{upstream}\"\ntool = \"orders\"\n"
     );
     std::fs::write(home.join("headers"), "authorization=Bearer for-the-collector\n").unwrap();
     Gateway::start_with(home, &config)
@@ -167,6 +173,33 @@ fn every_request_is_a_span_with_its_outcome_and_without_secrets() {
     assert!(head.contains(&format!("traceparent: 00-{TRACE}-{span}-01")), "{head}");
     assert!(seen.heads.iter().all(|head| head.contains("authorization: Bearer for-the-collector")));
     assert!(!seen.bytes.windows(11).any(|window| window == b"very-secret"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grpc_call_that_failed_is_a_span_that_failed() {
+    let (home, collector) = (tempfile::tempdir().unwrap(), Collector::start());
+    let shop = Shop::new(home.path());
+    let (address, _server) = open(&shop, None).await;
+    let gateway =
+        traced_to(home.path(), &format!("h2c://{address}"), "/shop.Orders/Place", collector.address);
+    let client = Client::connect(gateway.address).await;
+    // How it ends, and whether that is an error of the service: what a caller did wrong is none.
+    let ends =
+        [("", false), ("5", false), ("3", false), ("13", true), ("14", true), ("12", true), ("8", true)];
+    for (act, _) in ends {
+        let key = format!("k{act}");
+        let _ = client.place("tea", act, &[("idempotency-key", key.as_str())]).await;
+    }
+    // In trailers, since the answer was too long to be sent.
+    let too_long = [("idempotency-key", "long"), ("x-answer-max", "1024")];
+    client.place("tea", "large", &too_long).await.unwrap_err();
+    // Refused by the gateway itself: a bad key, and no route.
+    client.place("tea", "", &[("idempotency-key", "a,b")]).await.unwrap_err();
+    client.place_at(PLACE_AGAIN, "tea", "", &[]).await.unwrap_err();
+    let expected: Vec<bool> = ends.into_iter().map(|(_, failed)| failed).chain([true, false, true]).collect();
+    let seen = collector.wait_for(|seen| seen.spans.len() >= expected.len());
+    let failed = |span: &Span| span.status.as_ref().is_some_and(|status| status.code() == StatusCode::Error);
+    assert_eq!(seen.spans.iter().map(failed).collect::<Vec<_>>(), expected);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use http::{Method, Request, Response, StatusCode};
 use oncely::AttemptInfo;
 use oncely::tower::{Body, Class, Code, Dialect, IDEMPOTENCY_KEY, Judge, Problem, Reader, Said};
 use oncely_core::KeyOrigin;
+use oncely_core::machine::Because;
 use oncely_core::select::Selector;
 use tower_service::Service;
 
@@ -21,6 +22,9 @@ use super::counters::{Count, Counters};
 use super::forward::{self, Peer, Way, Wish};
 use super::upstream::{AnswerBody, Outgoing, Reuse, SendFailure, Upstream};
 use crate::providers::{Carrier, Meaning, Provider};
+
+/// When a caller should ask again whose earlier attempt is in doubt and could not be repeated.
+const ASK_AGAIN_MS: u64 = 1_000;
 
 /// What key the upstream gets.
 #[derive(Clone)]
@@ -122,15 +126,27 @@ impl Destination {
         }
     }
 
-    /// The problem of a request of which nothing was sent: whether it may be sent again depends on the route.
+    /// The problem of a request of which nothing was sent: whether it may be sent again depends on the route. That nothing
+    /// was sent now says nothing of an attempt before it whose end is not known.
     fn never_sent(&self, code: Code, detail: &str, attempt: Option<&AttemptInfo>) -> Problem {
+        if attempt.is_some_and(|attempt| attempt.because() == Because::Harmless) {
+            let detail = format!(
+                "{detail}. That is this try; what an earlier one did is not known: it may have happened. Ask again with \
+                 the same key"
+            );
+            let problem = Problem::new(Code::OutcomeUnknown, detail).with_status(StatusCode::BAD_GATEWAY);
+            return about(problem.retry_after_ms(ASK_AGAIN_MS), attempt);
+        }
         let problem = match (self.max_retries, code.is_retryable()) {
             (0, _) => {
-                Problem::new(code, format!("{detail}. This route tries nothing twice: use another key"))
-                    .for_good()
+                let detail =
+                    format!("{detail}; nothing happened. This route tries nothing twice: use another key");
+                Problem::new(code, detail).for_good()
             }
-            (_, true) => Problem::new(code, format!("{detail}. Try again with the same key")),
-            (_, false) => Problem::new(code, detail),
+            (_, true) => {
+                Problem::new(code, format!("{detail}; nothing happened. Try again with the same key"))
+            }
+            (_, false) => Problem::new(code, format!("{detail}; nothing happened")),
         };
         about(problem, attempt)
     }
@@ -144,7 +160,7 @@ impl Destination {
         let (status, why) = match failure {
             SendFailure::NotSent(why) => {
                 self.counters.add(Count::Unreachable);
-                let detail = "the service could not be reached and nothing was sent; nothing happened";
+                let detail = "the service could not be reached and nothing was sent";
                 let problem = self.never_sent(Code::UpstreamUnreachable, detail, attempt);
                 return said(problem, reader, Class::NotStarted, format!("nothing was sent: {why}"));
             }

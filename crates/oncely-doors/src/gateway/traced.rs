@@ -53,8 +53,20 @@ impl<'g> Traced<'g> {
             attributes.extend(told.attempt.map(|number| ("oncely.attempt", Value::IntValue(number.into()))));
             attributes.extend(told.record.map(|record| ("oncely.record", text(&record.to_string()))));
         }
-        self.telemetry.end(span.end(name, status.is_server_error(), attributes));
+        self.telemetry.end(span.end(name, is_failed(answer), attributes));
     }
+}
+
+/// Whether an answer is an error of the service or of ours. One of gRPC is a success to HTTP however it ended: the statuses
+/// that count are those that OpenTelemetry has for servers. Where they are in its trailers, what was made of them is known.
+fn is_failed(answer: &Answer) -> bool {
+    let says_failed = answer.headers().get("grpc-status").is_some_and(|status| {
+        // UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS
+        matches!(status.as_bytes(), b"2" | b"4" | b"12" | b"13" | b"14" | b"15")
+    });
+    let proves_nothing =
+        answer.extensions().get::<Told>().is_some_and(|told| told.outcome == Some("unknown"));
+    answer.status().is_server_error() || says_failed || (answer.status().is_success() && proves_nothing)
 }
 
 impl Drop for Traced<'_> {

@@ -161,10 +161,18 @@ where
     }
 }
 
+/// So many pieces of a body are kept as they came, however small.
+const PIECES_AS_THEY_CAME: usize = 16;
+/// From then on a piece of fewer bytes is copied to those before it.
+const SMALL_PIECE: usize = 4 * 1024;
+
 /// A body while it is being collected.
 #[derive(Default)]
 pub(super) struct Collected {
     chunks: Vec<Bytes>,
+    /// Small pieces, joined. A piece keeps all of the buffer in memory that it was read into, and there may be one for every
+    /// byte.
+    joined: Vec<u8>,
     len: usize,
     pub(super) trailers: Option<HeaderMap>,
 }
@@ -213,13 +221,30 @@ impl Collected {
         }
     }
 
+    /// Adds a frame. Trailers are the end: what follows them is no part of the body. (tonic leaves a message behind them that
+    /// was too long to be sent.)
     pub(super) fn add(&mut self, frame: Frame<Bytes>) {
+        if self.trailers.is_some() {
+            return;
+        }
         match frame.into_data() {
             Ok(data) => {
                 self.len += data.len();
-                self.chunks.push(data);
+                if self.chunks.len() >= PIECES_AS_THEY_CAME && data.len() < SMALL_PIECE {
+                    self.joined.extend_from_slice(&data);
+                } else {
+                    self.push_joined();
+                    self.chunks.push(data);
+                }
             }
-            Err(frame) => self.trailers = frame.into_trailers().ok().or(self.trailers.take()),
+            Err(frame) => self.trailers = frame.into_trailers().ok(),
+        }
+    }
+
+    fn push_joined(&mut self) {
+        if !self.joined.is_empty() {
+            // Without the room to grow that it had.
+            self.chunks.push(std::mem::take(&mut self.joined).into_boxed_slice().into());
         }
     }
 
@@ -228,27 +253,28 @@ impl Collected {
     }
 
     /// What it takes in memory: a body that comes byte by byte takes more than its bytes.
-    fn held(&self) -> usize {
-        self.len + self.chunks.len().saturating_sub(1) * size_of::<Bytes>()
+    pub(super) fn held(&self) -> usize {
+        let spare = self.joined.capacity() - self.joined.len();
+        self.len + self.chunks.len().saturating_sub(1) * size_of::<Bytes>() + spare
     }
 
-    /// What has come so far, in the pieces in which it came.
+    /// What has come so far, in pieces. It is no longer held here.
     pub(super) fn take_chunks(&mut self) -> Vec<Bytes> {
+        self.push_joined();
         self.len = 0;
         std::mem::take(&mut self.chunks)
     }
 
-    /// What has come so far, in one piece.
-    pub(super) fn to_bytes(&self) -> Bytes {
-        match self.chunks.as_slice() {
-            [] => Bytes::new(),
-            [one] => one.clone(),
-            many => {
-                let mut whole = BytesMut::with_capacity(self.len);
-                many.iter().for_each(|chunk| whole.extend_from_slice(chunk));
-                whole.freeze()
-            }
+    /// What has come so far, in one piece. It is no longer held here.
+    pub(super) fn take_bytes(&mut self) -> Bytes {
+        let len = self.len;
+        let mut chunks = self.take_chunks();
+        if chunks.len() <= 1 {
+            return chunks.pop().unwrap_or_default();
         }
+        let mut whole = BytesMut::with_capacity(len);
+        chunks.iter().for_each(|chunk| whole.extend_from_slice(chunk));
+        whole.freeze()
     }
 }
 
@@ -259,7 +285,29 @@ mod tests {
     use http_body_util::{BodyExt as _, Full};
     use tokio::sync::mpsc;
 
-    use super::{Body, Piece};
+    use super::{Body, Collected, PIECES_AS_THEY_CAME, Piece, SMALL_PIECE};
+
+    #[test]
+    fn a_body_that_comes_byte_by_byte_is_few_pieces_and_the_same_bytes() {
+        let mut collected = Collected::default();
+        let mut expected = Vec::new();
+        for number in 0..50_000 {
+            // Now and then a piece that is not small, which must not change places with those before it.
+            let data = vec![number as u8; if number % 10_000 == 9_999 { SMALL_PIECE } else { 1 }];
+            expected.extend_from_slice(&data);
+            collected.add(Frame::data(data.into()));
+        }
+        assert_eq!(collected.len(), expected.len());
+        assert!(collected.held() < 3 * expected.len(), "{}", collected.held());
+        let pieces = collected.take_chunks();
+        assert!(pieces.len() <= PIECES_AS_THEY_CAME + 10, "{}", pieces.len());
+        assert_eq!(pieces.concat(), expected);
+        assert_eq!((collected.len(), collected.held()), (0, 0), "nothing is left");
+        for data in pieces {
+            collected.add(Frame::data(data));
+        }
+        assert_eq!(collected.take_bytes(), expected);
+    }
 
     #[tokio::test]
     async fn a_relayed_body_ends_only_where_its_end_was_said() {

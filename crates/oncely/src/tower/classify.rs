@@ -65,16 +65,26 @@ pub struct Rules {
 
 impl Rules {
     /// What an answer proves. Asked first: the answer itself, then who knows the service, then the route's statuses,
-    /// then the general rules. A gRPC answer is taken for the HTTP status that its own one stands for.
-    pub fn class(&self, parts: &Parts, body: &[u8], trailers: Option<&HeaderMap>, dialect: Dialect) -> Class {
+    /// then the general rules. A gRPC answer is taken for the HTTP status that its own one stands for; an error after a
+    /// message proves nothing. A body that came and was not held (it was too long) is `None`.
+    pub fn class(
+        &self,
+        parts: &Parts,
+        body: Option<&[u8]>,
+        trailers: Option<&HeaderMap>,
+        dialect: Dialect,
+    ) -> Class {
         if let Some(said) = parts.extensions.get::<Said>() {
             return said.class;
         }
         let end = grpc::End::of(&parts.headers, body, trailers);
+        if end.as_ref().is_some_and(grpc::End::says_unknown) {
+            return Class::Unknown;
+        }
         if says_not_executed(&parts.headers) || end.as_ref().is_some_and(grpc::End::says_not_executed) {
             return Class::Rejected;
         }
-        if let Some(class) = self.judge.as_ref().and_then(|judge| judge(parts, body)) {
+        if let Some(class) = self.judge.as_ref().and_then(|judge| judge(parts, body.unwrap_or_default())) {
             return class;
         }
         let status = match end.map(|end| end.counts_as()) {
@@ -174,7 +184,7 @@ mod tests {
         for (name, value) in headers {
             response = response.header(*name, *value);
         }
-        rules.class(&response.body(()).unwrap().into_parts().0, b"", None, dialect)
+        rules.class(&response.body(()).unwrap().into_parts().0, Some(b""), None, dialect)
     }
 
     #[test]
@@ -220,7 +230,21 @@ mod tests {
         assert_eq!(class(&Rules::default(), 503, &said[1..], Dialect::Default), Class::Unknown);
         let mut parts = Response::new(()).into_parts().0;
         parts.extensions.insert(Said { class: Class::Unknown, why: None });
-        assert_eq!(Rules::default().class(&parts, b"", None, Dialect::Default), Class::Unknown);
+        assert_eq!(Rules::default().class(&parts, Some(b""), None, Dialect::Default), Class::Unknown);
+    }
+
+    #[test]
+    fn what_another_oncely_does_not_know_is_unknown_whatever_its_status() {
+        // As older ones have said it: a status that stands for a rejection.
+        let refused = [
+            ("content-type", "application/grpc"),
+            ("grpc-status", "9"),
+            ("idempotency-code", "outcome_unknown"),
+        ];
+        assert_eq!(class(&Rules::default(), 200, &refused, Dialect::Default), Class::Unknown);
+        assert_eq!(class(&Rules::default(), 200, &refused[..2], Dialect::Default), Class::Rejected);
+        let lenient = Rules { rejected_on: vec![200..=599], ..Rules::default() };
+        assert_eq!(class(&lenient, 200, &refused, Dialect::Default), Class::Unknown);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Dry runs: how one is asked for, and what it is answered with. Nothing runs, nothing is written, no key is used up.
 
-use http::Response;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::{Request, Response};
 use oncely_core::{IntentId, Record};
 use serde_json::json;
 
@@ -9,6 +9,7 @@ use super::body::Body;
 use super::classify::{IDEMPOTENCY_EFFECT, expected_effect};
 use super::grpc;
 use super::reply::{Asked, insert_record, json_response};
+use super::settings::{DryRun, Settings};
 use crate::answer::Replay;
 
 /// `true` asks what would happen.
@@ -29,6 +30,11 @@ pub fn asks_for_dry_run(headers: &HeaderMap) -> bool {
         name.trim().eq_ignore_ascii_case("dry-run") && !is_false(value.trim().trim_matches('"'))
     });
     by_header || by_preference
+}
+
+/// Whether a request that passes by asks for a dry run which nobody would honour.
+pub(super) fn would_be_executed<B>(settings: &Settings, request: &Request<B>) -> bool {
+    !request.method().is_safe() && settings.dry_run == DryRun::Forecast && asks_for_dry_run(request.headers())
 }
 
 /// Says on a request that it is a dry run, in both spellings: a service may know only one.

@@ -74,15 +74,17 @@ where
     if speech.is_some() {
         grpc::distrust(&mut parts);
     }
-    // The request is with the service; what follows may take hours, and holds nothing of it. The place itself is kept.
+    // The request is with the service; what follows may take hours, and holds nothing of it. The place itself is kept, and
+    // what is held of the answer is set aside in it.
     place.set_aside(0);
     let mut body = pin!(body);
-    let mut collected = Collected::default();
+    let mut answer = Held { place, collected: Collected::default(), is_kept: true };
     if !is_event_stream(&parts.headers) {
-        match collected.fill(body.as_mut(), RESULT_BYTES_MAX, settings.stall, |_| true).await {
-            Collecting::TooLong | Collecting::NoRoom => {}
+        match answer.fill(body.as_mut(), settings.stall).await {
+            // It goes on to the client as it comes.
+            Collecting::TooLong | Collecting::NoRoom => answer.is_kept = false,
             Collecting::Complete => {
-                let (whole, trailers) = (collected.to_bytes(), collected.trailers);
+                let (whole, trailers) = (answer.collected.take_bytes(), answer.collected.trailers.take());
                 let outcome = outcome_of(&settings, &method, &parts, Some(&whole), trailers.clone());
                 let mut response = Response::from_parts(parts, Body::with_trailers(whole, trailers));
                 // The body that is there says how long it is.
@@ -105,14 +107,47 @@ where
     foretell(&settings, &method, &parts, head.headers_mut());
     let _ = hand.send(Handed::Streaming(head));
     let mut relay = Relay { client: Some(sender), patience: settings.stall };
-    relay_rest(&mut relay, &parts, body.as_mut(), collected, &settings, &method).await
+    relay_rest(&mut relay, &parts, body.as_mut(), answer, &settings, &method).await
+}
+
+/// What is held of an answer while it comes, and the memory that is set aside for it.
+struct Held {
+    place: Place,
+    collected: Collected,
+    /// Whether all of it is there so far, to be remembered.
+    is_kept: bool,
+}
+
+impl Held {
+    async fn fill<R>(&mut self, body: Pin<&mut R>, stall: Duration) -> Collecting
+    where
+        R: http_body::Body<Data = Bytes>,
+        R::Error: Into<BoxError>,
+    {
+        let Self { place, collected, .. } = self;
+        collected.fill(body, RESULT_BYTES_MAX, stall, |bytes| place.set_aside(bytes)).await
+    }
+
+    /// Adds what the client gets anyway; lets go of all of it when that is more than may be held.
+    fn add(&mut self, data: Bytes) {
+        if !self.is_kept {
+            return;
+        }
+        self.collected.add(Frame::data(data));
+        self.is_kept =
+            self.collected.len() <= RESULT_BYTES_MAX && self.place.set_aside(self.collected.held());
+        if !self.is_kept {
+            self.collected.take_chunks();
+            self.place.set_aside(0);
+        }
+    }
 }
 
 /// Says on the head of a stream what is certain by then: what will have changed if it comes to its end, and that nothing will
 /// be proved if its head proves nothing. That it succeeded, or was rejected, nobody knows before its end.
 fn foretell(settings: &Settings, method: &Method, parts: &Parts, headers: &mut HeaderMap) {
     headers.remove(IDEMPOTENCY_OUTCOME);
-    let class = settings.rules.class(parts, &[], None, settings.dialect);
+    let class = settings.rules.class(parts, Some(&[]), None, settings.dialect);
     if !settings.rules.is_settled_by_head(parts) {
         return;
     }
@@ -133,7 +168,7 @@ async fn relay_rest<R>(
     relay: &mut Relay,
     parts: &Parts,
     mut body: Pin<&mut R>,
-    mut collected: Collected,
+    mut answer: Held,
     settings: &Settings,
     method: &Method,
 ) -> Outcome
@@ -141,9 +176,11 @@ where
     R: http_body::Body<Data = Bytes>,
     R::Error: Into<BoxError>,
 {
-    let mut keeps = collected.len() <= RESULT_BYTES_MAX;
-    for chunk in collected.take_chunks() {
-        relay.send(Piece::Frame(Frame::data(chunk))).await;
+    if !answer.is_kept {
+        for chunk in answer.collected.take_chunks() {
+            relay.send(Piece::Frame(Frame::data(chunk))).await;
+        }
+        answer.place.set_aside(0);
     }
     loop {
         let frame = match next_frame(body.as_mut(), settings.stall).await {
@@ -159,17 +196,20 @@ where
                 return stalled(parts, settings.stall);
             }
         };
+        if answer.collected.trailers.is_some() {
+            // They were the end.
+            continue;
+        }
         match (frame.data_ref(), frame.trailers_ref()) {
-            (Some(data), _) if keeps => collected.add(Frame::data(data.clone())),
-            (_, Some(trailers)) => collected.trailers = Some(trailers.clone()),
+            (Some(data), _) => answer.add(data.clone()),
+            (_, Some(trailers)) => answer.collected.add(Frame::trailers(trailers.clone())),
             _ => {}
         }
-        keeps &= collected.len() <= RESULT_BYTES_MAX;
         relay.send(Piece::Frame(frame)).await;
     }
     relay.send(Piece::End).await;
-    let whole = keeps.then(|| collected.to_bytes());
-    outcome_of(settings, method, parts, whole.as_ref(), collected.trailers)
+    let whole = answer.is_kept.then(|| answer.collected.take_bytes());
+    outcome_of(settings, method, parts, whole.as_ref(), answer.collected.trailers.take())
 }
 
 /// The way to a client that may go away, or read too slowly to be waited for.
@@ -187,7 +227,7 @@ impl Relay {
     }
 }
 
-/// The outcome that an answer stands for. Without its body (too long to keep) it is remembered without a result.
+/// The outcome that an answer stands for. Without its body (it was not held) it is remembered without a result.
 fn outcome_of(
     settings: &Settings,
     method: &Method,
@@ -195,7 +235,7 @@ fn outcome_of(
     body: Option<&Bytes>,
     trailers: Option<HeaderMap>,
 ) -> Outcome {
-    let seen = body.map_or(&[][..], |b| b);
+    let seen = body.map(|body| &body[..]);
     let class = settings.rules.class(parts, seen, trailers.as_ref(), settings.dialect);
     let body = body.and_then(|body| redacted(settings, &parts.headers, body));
     let keep = |body: Bytes| keep(settings, parts, body, trailers.clone());
@@ -250,6 +290,16 @@ pub(super) fn kept_of(settings: &Settings, parts: &Parts, body: &Bytes) -> Optio
 /// A body without what the rules name; nothing if it cannot be read for that.
 fn redacted(settings: &Settings, headers: &HeaderMap, body: &Bytes) -> Option<Bytes> {
     let rules = &settings.redaction;
+    // A message of gRPC holds its fields without their names. In gRPC-Web the trailers, which are headers, are in the body too.
+    let speech = grpc::speech_of(headers).filter(|_| !body.is_empty());
+    let cannot_be_read = match speech {
+        Some(Speech::Plain) => rules.is_about_bodies(),
+        Some(Speech::Web | Speech::WebText) => !rules.is_empty(),
+        None => false,
+    };
+    if cannot_be_read {
+        return None;
+    }
     if !rules.is_about_bodies() {
         return Some(body.clone());
     }
@@ -293,3 +343,6 @@ fn stalled(parts: &Parts, stall: Duration) -> Outcome {
 fn is_event_stream(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
+
+#[cfg(test)]
+mod tests;

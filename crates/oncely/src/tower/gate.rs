@@ -1,5 +1,5 @@
-//! How many guarded calls may be under way, in all and on one key, and how much they may hold in memory: beyond that
-//! nothing begins.
+//! How many guarded calls may be under way, in all and on one key, and how much they and their answers may hold in memory:
+//! beyond that nothing begins, and answers are passed on without being kept.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -22,7 +22,7 @@ pub struct Gate {
 /// One guarded call, while it is under way. Goes with the effect, which does not end when its caller goes away.
 pub(super) struct Place {
     gate: Arc<Gate>,
-    /// What is set aside for its body.
+    /// What is set aside for its body, and then for that of its answer.
     bytes: usize,
     /// The key that it is on, once that is known.
     key: Option<u64>,
@@ -40,7 +40,7 @@ impl Gate {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// How many bytes are set aside for their bodies.
+    /// How many bytes are set aside for their bodies and for those of their answers.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -1,6 +1,9 @@
 //! gRPC: all that the layer knows of it. A call always answers 200, and its real end is a status in the trailers, or in the
 //! head of an answer that has no body; in gRPC-Web in the last frame of the body.
 //!
+//! A status that says "nothing happened" says so of a call that sent nothing else. After a message it proves nothing: the
+//! service had begun to act.
+//!
 //! Such a status counts as the HTTP status that it stands for, so that one set of rules, dialects and lists of a route
 //! decides what an answer proves. What the layer says itself has the same form: a client reads it as any other status.
 
@@ -14,6 +17,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName};
 use http::response::Parts;
 use http::{HeaderValue, StatusCode};
 
+use self::refusal::says_unknown;
 pub(super) use self::refusal::{dry, happened, refusal};
 use super::classify::{Class, Said, says_not_executed};
 
@@ -25,7 +29,7 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// How the code of a failure begins that a gRPC service has told, with the name of its status.
 pub(super) const OF_GRPC: &str = "GRPC_";
 
-/// Every status by its number, with the HTTP status that it counts as: that of `google.rpc.Code`, but for two.
+/// Every status by its number, with the HTTP status that it counts as: that of `google.rpc.Code`, but for three.
 const STATUSES: [(&str, u16); 17] = [
     ("OK", 200),
     // 499 there, which would be a rejection; a call that was given up may have acted before.
@@ -39,7 +43,9 @@ const STATUSES: [(&str, u16); 17] = [
     ("RESOURCE_EXHAUSTED", 429),
     ("FAILED_PRECONDITION", 400),
     ("ABORTED", 409),
-    ("OUT_OF_RANGE", 400),
+    // 400 there, which would be a rejection. tonic says it when the service has acted and its answer is longer than it may
+    // send.
+    ("OUT_OF_RANGE", 500),
     // 501 there, and 404 where gRPC itself maps statuses: there is nobody who could have acted.
     ("UNIMPLEMENTED", 404),
     ("INTERNAL", 500),
@@ -86,26 +92,40 @@ pub(super) fn speech_of(headers: &HeaderMap) -> Option<Speech> {
     }
 }
 
-/// Where a gRPC answer says how it ended.
+/// How a gRPC answer ended.
 pub(super) struct End<'a> {
+    head: &'a HeaderMap,
+    /// Where it says so.
     said_in: Cow<'a, HeaderMap>,
+    /// Whether anything came between the head and the end.
+    has_data: bool,
 }
 
 impl<'a> End<'a> {
-    /// The end of an answer; `None` if it is none of gRPC.
-    pub(super) fn of(head: &'a HeaderMap, body: &[u8], trailers: Option<&'a HeaderMap>) -> Option<Self> {
-        let in_body = match speech_of(head)? {
-            Speech::Plain => None,
-            Speech::Web => web::trailers(body),
-            Speech::WebText => web::decoded(body).and_then(|body| web::trailers(&body)),
+    /// The end of an answer; `None` if it is none of gRPC. A body that was not held to be looked at is `None`, too.
+    pub(super) fn of(
+        head: &'a HeaderMap,
+        body: Option<&[u8]>,
+        trailers: Option<&'a HeaderMap>,
+    ) -> Option<Self> {
+        let content = match (speech_of(head)?, body) {
+            (_, None) => web::Content { has_data: true, trailers: None },
+            (Speech::Plain, Some(body)) => web::Content { has_data: !body.is_empty(), trailers: None },
+            (Speech::Web, Some(body)) => web::Content::of(body),
+            (Speech::WebText, Some(body)) => web::Content::of_text(body),
         };
         // Without trailers the head is all there is.
-        let said_in = match (trailers, in_body) {
+        let said_in = match (trailers, content.trailers) {
             (Some(trailers), _) => Cow::Borrowed(trailers),
             (None, Some(trailers)) => Cow::Owned(trailers),
             (None, None) => Cow::Borrowed(head),
         };
-        Some(Self { said_in })
+        Some(Self { head, said_in, has_data: content.has_data })
+    }
+
+    /// Whether it is the word of an Oncely behind this one that nobody knows what became of the call.
+    pub(super) fn says_unknown(&self) -> bool {
+        says_unknown(self.head) || says_unknown(&self.said_in)
     }
 
     /// Whether it says that nothing was executed.
@@ -113,10 +133,11 @@ impl<'a> End<'a> {
         says_not_executed(&self.said_in)
     }
 
-    /// The HTTP status that it counts as. None where it has no status that can be read: it was cut short, or nobody knows
-    /// what it means.
+    /// The HTTP status that it counts as. None where it proves nothing: it has no status that can be read (it was cut short,
+    /// or nobody knows what it means), or one of an error that came after a message.
     pub(super) fn counts_as(&self) -> Option<StatusCode> {
-        StatusCode::from_u16(self.status()?.1).ok()
+        let status = StatusCode::from_u16(self.status()?.1).ok()?;
+        (status.is_success() || !self.has_data).then_some(status)
     }
 
     /// The name of its status.
@@ -138,7 +159,9 @@ impl<'a> End<'a> {
 
 impl fmt::Display for End<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name().unwrap_or("without a grpc-status that can be read"))
+        f.write_str(self.name().unwrap_or("without a grpc-status that can be read"))?;
+        let is_error = self.status().is_some_and(|(_, http)| *http != 200);
+        f.write_str(if is_error && self.has_data { " after it had sent a message" } else { "" })
     }
 }
 

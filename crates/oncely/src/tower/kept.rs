@@ -174,7 +174,7 @@ fn decode_headers(rest: &mut &[u8]) -> Option<HeaderMap> {
     let mut headers = HeaderMap::with_capacity(count.min(32) as usize + STAMPS);
     for _ in 0..count {
         let name = HeaderName::from_bytes(text(rest)?).ok()?;
-        headers.append(name, HeaderValue::from_bytes(text(rest)?).ok()?);
+        headers.try_append(name, HeaderValue::from_bytes(text(rest)?).ok()?).ok()?;
     }
     Some(headers)
 }

@@ -151,7 +151,7 @@ impl OncelyLayer {
     }
 
     /// What is taken out of answers before they are stored: the first caller gets the whole answer, a replay shows a
-    /// mark in its place. An answer that cannot be read for it (a compressed one) is remembered without its body.
+    /// mark in its place. An answer that cannot be read for it (compressed, or of gRPC) is remembered without its body.
     pub fn redact(self, rules: Redaction) -> Self {
         self.set(|s| s.redaction = Arc::new(rules))
     }

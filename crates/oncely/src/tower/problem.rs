@@ -203,15 +203,20 @@ impl Problem {
 
     /// The response, in the form that its reader asks for. Its extensions hold the code.
     pub fn into_response(self, reader: Reader) -> Response<Bytes> {
-        let (kind, body) = match reader.form {
-            Form::Grpc(speech) => return grpc::refusal(&self, speech),
-            Form::Markdown => ("text/markdown; charset=utf-8", self.markdown().into_bytes()),
-            Form::Json => ("application/problem+json", self.json(reader.dialect).to_string().into_bytes()),
+        let mut response = match reader.form {
+            Form::Grpc(speech) => grpc::refusal(&self, speech),
+            Form::Markdown => self.written("text/markdown; charset=utf-8", self.markdown()),
+            Form::Json => self.written("application/problem+json", self.json(reader.dialect).to_string()),
         };
-        let mut response = Response::new(Bytes::from(body));
-        *response.status_mut() = self.status;
         // For whoever is between us and the reader, and tells people of it.
         response.extensions_mut().insert(self.code);
+        response
+    }
+
+    /// The response as HTTP has it.
+    fn written(&self, kind: &'static str, body: String) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from(body));
+        *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         if let Ok(link) = HeaderValue::try_from(self.help()) {

@@ -86,6 +86,13 @@ where
         let spare = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, spare);
         if !self.door.settings.guards(request.method(), request.uri().path()) {
+            if dry::would_be_executed(&self.door.settings, &request) {
+                let detail =
+                    "a request that is not guarded here has no dry run, and would be executed; nothing ran";
+                let reader = Reader::of(request.headers(), self.door.settings.dialect);
+                let refused = reply::problem(Problem::new(Code::BadRequest, detail), reader);
+                return Box::pin(std::future::ready(Ok(refused)));
+            }
             let passed = inner.call(request.map(Body::passed));
             return Box::pin(async move { Ok(passed.await?.map(Body::passed)) });
         }
@@ -252,7 +259,7 @@ where
         Collecting::Complete => {
             // In one piece: never more than was set aside.
             place.set_aside(collected.len());
-            Ok(collected.to_bytes())
+            Ok(collected.take_bytes())
         }
         Collecting::TooLong => Err(too_large()),
         Collecting::NoRoom => {

@@ -17,9 +17,9 @@ use tower_service::Service;
 use crate::shop::{Order, PLACE, Shop, WATCH};
 
 /// A whole answer, as it is on the wire.
-struct Seen {
-    headers: HeaderMap,
-    body: Bytes,
+pub(crate) struct Seen {
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
     trailers: Option<HeaderMap>,
 }
 
@@ -29,7 +29,7 @@ impl Seen {
     }
 }
 
-async fn send<S, B>(service: &S, path: &str, kind: &str, body: &[u8]) -> Seen
+pub(crate) async fn send<S, B>(service: &S, path: &str, kind: &str, body: &[u8]) -> Seen
 where
     S: Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible> + Clone,
     B: http_body::Body<Data = Bytes, Error = BoxError>,
@@ -53,7 +53,7 @@ fn framed(item: &str, act: &str) -> Vec<u8> {
     framed
 }
 
-async fn layer() -> OncelyLayer {
+pub(crate) async fn layer() -> OncelyLayer {
     OncelyLayer::new(Oncely::new(oncely_store::open("memory:").await.unwrap()))
 }
 
@@ -78,25 +78,31 @@ async fn a_replay_has_the_messages_and_the_trailers_of_the_first_answer() {
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_badly_after_messages_is_judged_by_its_trailers() {
-    for (act, status, runs) in [("5", "5", 2), ("14", "14", 1), ("not-executed", "14", 2)] {
+async fn a_stream_that_ends_badly_after_messages_proves_nothing_unless_it_says_so() {
+    for (act, status, runs) in [("5", "5", 1), ("3", "3", 1), ("14", "14", 1), ("not-executed", "14", 2)] {
         let directory = tempfile::tempdir().unwrap();
         let shop = Shop::new(directory.path());
         let service = layer().await.layer(shop.clone());
         let first = send(&service, WATCH, "application/grpc", &framed("tea", act)).await;
         assert_eq!(first.trailers.unwrap()["grpc-status"], status);
+        let outcome = if runs == 1 { "unknown" } else { "rejected" };
+        assert_eq!(first.headers["idempotency-outcome"], outcome, "{act}");
         let again = send(&service, WATCH, "application/grpc", &framed("tea", act)).await;
         assert!(!again.is_replay());
+        if runs == 1 {
+            let told = again.headers["grpc-message"].to_str().unwrap();
+            assert!(told.contains("after it had sent a message"), "{told}");
+        }
         assert_eq!(shop.placed(), runs, "{act}");
     }
 }
 
 /// Something that answers gRPC-Web, or whatever it is told to.
 #[derive(Clone)]
-struct Says {
-    kind: &'static str,
-    body: &'static [u8],
-    runs: Arc<AtomicU32>,
+pub(crate) struct Says {
+    pub(crate) kind: &'static str,
+    pub(crate) body: &'static [u8],
+    pub(crate) runs: Arc<AtomicU32>,
 }
 
 impl<B> Service<Request<B>> for Says {
@@ -127,6 +133,9 @@ async fn grpc_web_is_judged_by_the_last_frame_of_its_body() {
         (WEB, &b"\0\0\0\0\x02hi\x80\0\0\0\x0fgrpc-status:0\r\n"[..], "succeeded"),
         (WEB, b"\x80\0\0\0\x10grpc-status: 5\r\n", "rejected"),
         (WEB, b"\x80\0\0\0\x10grpc-status:14\r\n", "unknown"),
+        // After a message, be it an empty one.
+        (WEB, b"\0\0\0\0\x02hi\x80\0\0\0\x10grpc-status: 5\r\n", "unknown"),
+        (WEB, b"\0\0\0\0\0\x80\0\0\0\x10grpc-status: 5\r\n", "unknown"),
         // Cut short, without trailers, with trailers that are not the last, and no frames at all.
         (WEB, b"\0\0\0\0\x02hi\x80\0\0\0\x0fgrpc-status:0", "unknown"),
         (WEB, b"\0\0\0\0\x02hi", "unknown"),
@@ -136,6 +145,7 @@ async fn grpc_web_is_judged_by_the_last_frame_of_its_body() {
         // The same in base64, in two texts one after the other, and broken.
         (TEXT, b"AAAAAAJoaQ==gAAAAA9ncnBjLXN0YXR1czowDQo=", "succeeded"),
         (TEXT, b"gAAAABBncnBjLXN0YXR1czogNQ0K", "rejected"),
+        (TEXT, b"AAAAAAJoaQ==gAAAABBncnBjLXN0YXR1czogNQ0K", "unknown"),
         (TEXT, b"AAAAAAJoaQ==gAAAAA9ncnBjLXN0YXR1czowDQo", "unknown"),
         (TEXT, b"!!!!", "unknown"),
         (TEXT, b"====", "unknown"),
@@ -154,7 +164,7 @@ async fn grpc_web_is_judged_by_the_last_frame_of_its_body() {
                 assert_eq!(again.headers["grpc-encoding"], "identity");
             }
             "rejected" => assert!(!again.is_replay()),
-            _ => assert_eq!((&again.headers["grpc-status"], again.body.len()), (&"9".parse().unwrap(), 0)),
+            _ => assert_eq!((&again.headers["grpc-status"], again.body.len()), (&"2".parse().unwrap(), 0)),
         }
     }
 }
@@ -169,6 +179,23 @@ async fn a_grpc_answer_that_lacks_its_status_was_cut_short() {
     );
     let again = send(&service, PLACE, "application/grpc", b"").await;
     assert_eq!(again.headers["idempotency-code"], "outcome_unknown");
+    assert_eq!(says.runs.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn what_an_oncely_behind_does_not_know_the_one_in_front_does_not_know_either() {
+    let says = Says { kind: "application/grpc", body: b"\0\0\0\0\0", runs: Arc::default() };
+    let behind = layer().await.layer(says.clone());
+    assert_eq!(send(&behind, PLACE, "application/grpc", b"").await.headers["idempotency-outcome"], "unknown");
+    // The one in front has heard nothing of it, and asks for the first time.
+    let front = layer().await.layer(behind);
+    let asked = send(&front, PLACE, "application/grpc", b"").await;
+    assert_eq!((&asked.headers["grpc-status"], asked.body.len()), (&"2".parse().unwrap(), 0));
+    assert_eq!(asked.headers["idempotency-code"], "outcome_unknown");
+    assert_eq!(asked.headers["idempotency-outcome"], "unknown");
+    let again = send(&front, PLACE, "application/grpc", b"").await;
+    assert_eq!(again.headers["idempotency-code"], "outcome_unknown");
+    assert!(!again.headers.contains_key("idempotency-outcome"), "it was not asked again");
     assert_eq!(says.runs.load(Ordering::SeqCst), 1);
 }
 

@@ -5,6 +5,8 @@
 
 mod bodies;
 mod proofs;
+mod random;
+mod redaction;
 mod refusals;
 mod shop;
 

@@ -80,7 +80,7 @@ async fn a_panic_is_an_unknown_outcome_and_is_not_run_again() {
     assert_refused(&first, Code::Unknown, "outcome_unknown", "-1");
     assert!(!first.unwrap_err().message().contains("boom"));
     let retry = world.client.place("tea", "panic", &[("idempotency-key", "k")]).await;
-    assert_refused(&retry, Code::FailedPrecondition, "outcome_unknown", "-1");
+    assert_refused(&retry, Code::Unknown, "outcome_unknown", "-1");
     assert_eq!(world.shop.placed(), 1);
 }
 

@@ -24,6 +24,9 @@ pub(crate) const PLACE: &str = "/shop.Orders/Place";
 pub(crate) const PLACE_AGAIN: &str = "/shop.Orders/PlaceAgain";
 pub(crate) const WATCH: &str = "/shop.Orders/Watch";
 
+/// What stands in some answers, and nowhere else.
+pub(crate) const WRAPPING: &str = "in silver paper";
+
 /// An order, and how it is to end: `""` well, a number with that status, `hold` when it is let go, and so on.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Order {
@@ -92,7 +95,11 @@ impl Shop {
                 Err(Status::with_details_and_metadata(code, "für später: 100 %", details, metadata))
             }
             _ => {
-                let wrapping = if order.act == "large" { "x".repeat(2 << 20) } else { String::new() };
+                let wrapping = match order.act.as_str() {
+                    "large" => "x".repeat(2 << 20),
+                    "wrapped" => WRAPPING.to_owned(),
+                    _ => String::new(),
+                };
                 let mut response = tonic::Response::new(Placed { number, wrapping });
                 response.metadata_mut().insert("x-till", "4".parse().unwrap());
                 response.metadata_mut().insert("idempotency-effect", "created".parse().unwrap());
@@ -105,7 +112,7 @@ impl Shop {
     fn watch(&self, order: &Order) -> Vec<Result<Placed, Status>> {
         let number = self.note(&order.item);
         let mut messages: Vec<_> =
-            (0..3).map(|n| Ok(Placed { number: number * 10 + n, wrapping: String::new() })).collect();
+            (0..3).map(|n| Ok(Placed { number: number * 10 + n, wrapping: WRAPPING.to_owned() })).collect();
         if order.act == "not-executed" {
             messages.push(Err(not_executed()));
         } else if let Ok(code) = order.act.parse::<i32>() {
@@ -146,6 +153,9 @@ where
         let shop = self.clone();
         Box::pin(async move {
             let mut grpc = tonic::server::Grpc::new(ProstCodec::<Placed, Order>::default());
+            if let Some(limit) = request.headers().get("x-answer-max") {
+                grpc = grpc.max_encoding_message_size(limit.to_str().unwrap().parse().unwrap());
+            }
             Ok(match (request.uri().path(), request.headers().get("x-page")) {
                 // Something in between that answers for everybody.
                 (_, Some(status)) => {

@@ -3,6 +3,8 @@
 #![cfg(feature = "tower")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod browsers;
+mod passing;
 mod places;
 
 use std::future::Future;
@@ -227,23 +229,47 @@ async fn what_was_never_begun_is_not_replayed_as_if_it_could_still_be_retried() 
 #[tokio::test]
 async fn trailers_are_kept_and_decide_what_a_grpc_answer_means() {
     let counted = Counted::new(|run, _| async move {
-        let mut trailers = HeaderMap::new();
-        trailers.insert("grpc-status", if run == 1 { "5" } else { "0" }.parse().unwrap());
-        let frames = [Ok(Frame::data(Bytes::from_static(b"reply"))), Ok(Frame::trailers(trailers))];
-        let body = StreamBody::new(futures_of(frames)).boxed_unsync();
-        Ok(Response::builder().header("content-type", "application/grpc").body(body).unwrap())
+        let message = Bytes::from_static(if run == 1 { b"" } else { b"reply" });
+        Ok(grpc(message, if run == 1 { "5" } else { "0" }))
     });
     let service = layer().await.layer(counted.clone());
     // Not found: nothing happened, so the retry runs.
-    for (status, replayed) in [("5", false), ("0", false), ("0", true)] {
+    for (status, body, replayed) in [("5", "", false), ("0", "reply", false), ("0", "reply", true)] {
         let seen = send(&service, post(Some("k"), "{}")).await.unwrap();
         assert_eq!(
             (seen.trailers.as_ref().unwrap()["grpc-status"].to_str().unwrap(), seen.replayed()),
             (status, replayed)
         );
-        assert_eq!(seen.body, "reply");
+        assert_eq!(seen.body, body);
     }
     assert_eq!(counted.runs(), 2);
+}
+
+#[tokio::test]
+async fn a_grpc_error_after_a_message_proves_nothing_however_long_that_was() {
+    // The second is too long to be looked at as a whole.
+    for length in [5, 2 << 20] {
+        let counted = Counted::new(move |_, _| async move { Ok(grpc(vec![b'x'; length].into(), "5")) });
+        let service = layer().await.layer(counted.clone());
+        let first = send(&service, post(Some("k"), "{}")).await.unwrap();
+        assert_eq!(
+            (first.body.len(), &first.trailers.unwrap()["grpc-status"]),
+            (length, &"5".parse().unwrap())
+        );
+        let retry = send(&service, post(Some("k"), "{}")).await.unwrap();
+        assert_eq!((retry.status, counted.runs()), (409, 1), "{}", retry.body);
+        assert!(retry.body.contains("outcome_unknown") && retry.body.contains("NOT_FOUND"), "{}", retry.body);
+    }
+}
+
+/// An answer of gRPC: a message, and a status in the trailers.
+fn grpc(message: Bytes, status: &'static str) -> Answer {
+    let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), status.parse().unwrap())]);
+    // What tonic leaves behind when a message is too long to be sent. Nobody reads beyond the trailers.
+    let left = Frame::data(Bytes::from_static(b"left"));
+    let frames = [Frame::data(message), Frame::trailers(trailers), left].map(Ok);
+    let body = StreamBody::new(futures_of(frames));
+    Response::builder().header("content-type", "application/grpc").body(body.boxed_unsync()).unwrap()
 }
 
 #[tokio::test]

@@ -68,12 +68,16 @@ async fn a_stream_keeps_its_place_and_not_the_memory_of_its_request() {
     });
     let gate = Arc::new(Gate::new(9, 9));
     let service = layer().await.gate(gate.clone()).layer(counted);
-    let (_, body) = service.clone().call(post(Some("k"), "{}")).await.unwrap().into_parts();
-    assert_eq!((gate.calls(), gate.bytes()), (1, 0));
+    // Far longer than what there is of the answer, which is held to be kept.
+    const LONG: &str =
+        r#"{"item":"tea","wrapping":"in silver paper, with a bow and a card that says from whom it is"}"#;
+    let (_, body) = service.clone().call(post(Some("k"), LONG)).await.unwrap().into_parts();
+    assert_eq!(gate.calls(), 1);
+    assert!(gate.bytes() <= "data: one\n\n".len(), "{}", gate.bytes());
     go.notify_one();
     assert_eq!(body.collect().await.unwrap().to_bytes(), "data: one\n\n");
     // Recorded, and so over.
-    assert!(send(&service, post(Some("k"), "{}")).await.unwrap().replayed());
+    assert!(send(&service, post(Some("k"), LONG)).await.unwrap().replayed());
     assert_eq!((gate.calls(), gate.bytes()), (0, 0));
 }
 

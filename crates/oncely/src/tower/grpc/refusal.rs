@@ -37,15 +37,15 @@ const EMPTY_MESSAGE_AND_OK_TEXT: &[u8] = b"AAAAAACAAAAAD2dycGMtc3RhdHVzOjANCg=="
 
 /// The status of a problem. Clients retry `UNAVAILABLE` by themselves, so it stands only where nothing ran and the same
 /// call can succeed later. A key that was used for another request is not `ALREADY_EXISTS`: who makes something takes that
-/// for done.
+/// for done. That the outcome is unknown is never a status by which anybody, another Oncely above all, takes it for a
+/// rejection.
 fn status_of(problem: &Problem) -> u16 {
     match problem.code {
         Code::KeyRequired | Code::KeyMalformed | Code::TenantRequired => INVALID_ARGUMENT,
         Code::BodyTooLarge | Code::BodyUnusable | Code::BadRequest => INVALID_ARGUMENT,
         Code::InProgress => ABORTED,
-        // The call that ran into it; a later one waits for somebody to settle it.
-        Code::OutcomeUnknown if problem.status.is_server_error() => UNKNOWN,
-        Code::KeyReused | Code::OutcomeUnknown | Code::Rejected => FAILED_PRECONDITION,
+        Code::OutcomeUnknown => UNKNOWN,
+        Code::KeyReused | Code::Rejected => FAILED_PRECONDITION,
         Code::TooManyWaiters => RESOURCE_EXHAUSTED,
         Code::Overloaded | Code::StoreUnavailable | Code::UpstreamUnreachable if problem.retryable => {
             UNAVAILABLE
@@ -55,6 +55,14 @@ fn status_of(problem: &Problem) -> u16 {
         Code::NoRoute => UNIMPLEMENTED,
         Code::UpstreamFailed => UNKNOWN,
     }
+}
+
+/// Whether an answer is a refusal of ours that says that the outcome is unknown.
+pub(super) fn says_unknown(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(IDEMPOTENCY_CODE)
+        .iter()
+        .any(|code| code.as_bytes() == Code::OutcomeUnknown.as_str().as_bytes())
 }
 
 /// A problem as a gRPC client reads it.

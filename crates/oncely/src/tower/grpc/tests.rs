@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::{End, STATUSES, refusal};
+use super::{End, STATUSES, refusal, web};
 use crate::tower::problem::{Code, Dialect, Problem, Reader};
 
 fn said(status: &[&'static str]) -> HeaderMap {
@@ -18,23 +18,66 @@ fn said(status: &[&'static str]) -> HeaderMap {
 fn a_status_is_a_number_without_ornaments_said_once() {
     for (number, (name, http)) in STATUSES.iter().enumerate() {
         let head = said(&[number.to_string().leak()]);
-        let end = End::of(&head, b"", None).unwrap();
+        let end = End::of(&head, Some(b""), None).unwrap();
         assert_eq!((end.name(), end.counts_as()), (Some(*name), StatusCode::from_u16(*http).ok()));
     }
     for wrong in
         [&[][..], &["0", "0"], &["17"], &["20"], &["00"], &["+0"], &[" 0"], &["0 "], &["OK"], &[""], &["-1"]]
     {
         let head = said(wrong);
-        assert_eq!(End::of(&head, b"", None).unwrap().counts_as(), None, "{wrong:?}");
+        assert_eq!(End::of(&head, Some(b""), None).unwrap().counts_as(), None, "{wrong:?}");
     }
+}
+
+#[test]
+fn an_error_after_a_message_counts_as_nothing() {
+    for (number, (name, http)) in STATUSES.iter().enumerate() {
+        let head = said(&[number.to_string().leak()]);
+        // Too long to be held, it was there all the same.
+        for body in [Some(&b"\0"[..]), None] {
+            let end = End::of(&head, body, None).unwrap();
+            let expected = (*http == 200).then_some(StatusCode::OK);
+            assert_eq!((end.name(), end.counts_as()), (Some(*name), expected), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_frame_with_more_names_than_a_map_holds_is_no_trailers() {
+    let framed = |count: u32| {
+        let lines: String = (0..count).map(|number| format!("a{number:x}:\n")).collect();
+        let length = u32::try_from(lines.len()).unwrap().to_be_bytes();
+        [&[0x80], &length[..], lines.as_bytes()].concat()
+    };
+    assert_eq!(web::Content::of(&framed(1_000)).trailers.unwrap().len(), 1_000);
+    let crowded = web::Content::of(&framed(30_000));
+    assert!(crowded.trailers.is_none() && crowded.has_data);
+}
+
+#[test]
+fn what_is_no_trailers_is_data() {
+    let has_data = |body: &[u8]| web::Content::of(body).has_data;
+    assert!(!has_data(b"") && !has_data(b"\x80\0\0\0\x0fgrpc-status:0\r\n"));
+    for body in [
+        &b"\0\0\0\0\x02hi\x80\0\0\0\x0fgrpc-status:5\r\n"[..],
+        b"\0\0\0\0\0\x80\0\0\0\x0fgrpc-status:5\r\n",
+        b"\x01\0\0\0\0\x80\0\0\0\x0fgrpc-status:5\r\n",
+        b"\x80\0\0\0\x0fgrpc-status:5",
+        b"\x80\0\0\0\x0fgrpc-status:5\r\n\0\0\0\0\0",
+        b"nonsense",
+    ] {
+        assert!(has_data(body), "{body:?}");
+    }
+    assert!(web::Content::of_text(b"!!!!").has_data && !web::Content::of_text(b"").has_data);
 }
 
 #[test]
 fn trailers_count_before_the_head() {
     let (head, trailers) = (said(&["0"]), said(&["13"]));
-    assert_eq!(End::of(&head, b"", Some(&trailers)).unwrap().name(), Some("INTERNAL"));
-    assert_eq!(End::of(&head, b"", Some(&HeaderMap::new())).unwrap().name(), None);
-    assert!(End::of(&HeaderMap::new(), b"", Some(&trailers)).is_none(), "it is no answer of gRPC");
+    let (nothing, body) = (HeaderMap::new(), Some(&b""[..]));
+    assert_eq!(End::of(&head, body, Some(&trailers)).unwrap().name(), Some("INTERNAL"));
+    assert_eq!(End::of(&head, body, Some(&nothing)).unwrap().name(), None);
+    assert!(End::of(&nothing, body, Some(&trailers)).is_none(), "it is no answer of gRPC");
 }
 
 #[test]

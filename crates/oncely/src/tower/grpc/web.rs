@@ -5,8 +5,31 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 /// The flag of a frame that holds trailers.
 const TRAILERS: u8 = 0x80;
 
-/// The trailers at the end of a body; none if it was cut short, or holds something else.
-pub(super) fn trailers(mut body: &[u8]) -> Option<HeaderMap> {
+/// What a body holds.
+pub(super) struct Content {
+    /// Anything but trailers: a message, or bytes that nobody can read.
+    pub(super) has_data: bool,
+    /// The trailers at its end; none if it was cut short, or holds something else.
+    pub(super) trailers: Option<HeaderMap>,
+}
+
+impl Content {
+    pub(super) fn of(body: &[u8]) -> Self {
+        let trailers = trailers(body);
+        let is_trailers_alone = trailers.is_some() && body.first() == Some(&TRAILERS);
+        Self { has_data: !body.is_empty() && !is_trailers_alone, trailers }
+    }
+
+    /// The same of a body in base64.
+    pub(super) fn of_text(text: &[u8]) -> Self {
+        match decoded(text) {
+            Some(body) => Self::of(&body),
+            None => Self { has_data: true, trailers: None },
+        }
+    }
+}
+
+fn trailers(mut body: &[u8]) -> Option<HeaderMap> {
     loop {
         let (head, rest) = body.split_first_chunk::<5>()?;
         let [flag, length @ ..] = head;
@@ -24,13 +47,15 @@ fn lines(frame: &[u8]) -> Option<HeaderMap> {
     for line in lines {
         let colon = line.iter().position(|byte| *byte == b':')?;
         let name = HeaderName::from_bytes(&line[..colon]).ok()?;
-        trailers.append(name, HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).ok()?);
+        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).ok()?;
+        // A map has room for some thousand names, a frame for more.
+        trailers.try_append(name, value).ok()?;
     }
     Some(trailers)
 }
 
 /// A body in base64, which may be several such texts one after the other.
-pub(super) fn decoded(text: &[u8]) -> Option<Vec<u8>> {
+fn decoded(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let mut groups = text.chunks_exact(4);
     for group in &mut groups {
