@@ -88,7 +88,7 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
     let gateways = gateways(&context, &config, &oncely)?;
     let counters: AllCounters = gateways.iter().map(Gateway::counters).cloned().collect();
     let lookout = Lookout::over(oncely.store().clone(), admin.ears().clone(), counters.clone());
-    let admin = admin.with_source(Arc::new(counters));
+    let admin = admin.with_source(Arc::new(counters)).with_routes(config.routes.clone());
     let roots = config.upstream_roots.as_deref().map(|file| context.beside(file));
     let otlp = telemetry::configured(&context, otlp)?
         .map(|config| telemetry::start(config, roots.as_deref(), admin.scrape()))
