@@ -17,12 +17,13 @@ use oncely::tower::Tenant;
 use oncely_doors::gateway::address::{Address, Speech};
 use oncely_doors::gateway::config::{GatewayConfig, RouteConfig};
 use oncely_doors::gateway::pattern::PathPattern;
-use oncely_doors::gateway::serve::{Listening, serve};
+use oncely_doors::gateway::serve::{Listening, Stopped, serve};
 use oncely_doors::gateway::{AllCounters, Gateway, Lanes, acceptor, connector};
 use oncely_doors::settings::ServeSettings;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use self::lookout::Lookout;
 use crate::args::Global;
@@ -134,12 +135,14 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
         }
     });
     let mut told = stop.clone();
-    let open = serve(listener, &lanes, listening, async move {
+    let Stopped { open, since, deadline } = serve(listener, &lanes, listening, async move {
         // An error would mean that nobody can ask any more.
         let _ = told.wait_for(|stop| *stop).await;
     })
     .await;
-    let running = oncely.drain(config.drain).await;
+    // Effects whose callers have gone have what is left of the same time.
+    let running = oncely.drain(deadline.saturating_duration_since(Instant::now())).await;
+    let waited = since.elapsed();
     // Counters of the last moment; without them nothing is wrong but a number.
     let _ = tokio::time::timeout(LAST_WORDS, oncely.store().flush()).await;
     watching.abort();
@@ -153,9 +156,9 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
     aside.shutdown_background();
     if open > 0 || running > 0 {
         output::say(&format!(
-            "oncely: stopped after {} s with {open} connections and {running} requests still open; what they did is found in \
+            "oncely: stopped after {:.1} s with {open} connections and {running} requests still open; what they did is found in \
              doubt by the next call",
-            config.drain.as_secs()
+            waited.as_secs_f64()
         ));
     }
     Ok(ExitCode::SUCCESS)
