@@ -110,7 +110,9 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
         Failure::new(exit::PRECONDITION, "CANNOT_LISTEN", format!("{listen}: {e}; nothing ran"))
     })?;
     let bound = listener.local_addr().unwrap_or(listen);
-    if let Some(line) = settings::tell_round(&config, bound) {
+    let round = settings::tell_round(&config, bound);
+    let inside = admin.address().and_then(|admin| settings::tell_inside(&config, admin));
+    if let Some(line) = round.or(inside) {
         return Err(Failure::usage(format!("{line}; nothing ran")));
     }
     let stop = stop_asked_for()?;
@@ -269,7 +271,7 @@ fn say_ready(
             route.pattern.as_str()
         ));
     }
-    for line in settings::tell_unreached(config) {
+    for line in settings::tell_unreached(config).into_iter().chain(settings::tell_bound(config)) {
         output::say(&format!("oncely: {line}"));
     }
     if output::wants_json(global.json) {

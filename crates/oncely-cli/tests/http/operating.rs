@@ -87,18 +87,68 @@ fn routes_that_lead_round_or_are_never_reached_are_found_by_check() {
         format!("[[route]]\nmatch = \"{pattern}\"\nupstream = \"{upstream}\"\n")
     };
     let config = format!("{}{}", route("/**", "http://127.0.0.1:9"), route("/b", "http://localhost:7300"));
-    let file = gateway::write_config(home.path(), &config);
-    let checked =
-        gateway::oncely(home.path()).arg("--config").arg(file).args(["check", "--json"]).output().unwrap();
-    assert!(!checked.status.success());
-    let told: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
-    assert!(told["warnings"].to_string().contains("the route /b is never reached"), "{told}");
     let round = "the route /b leads to http://localhost:7300, where this gateway listens itself";
     assert!(told["problems"].to_string().contains(round), "{told}");
 }
 
 /// A certificate and its key, in files of this folder.
+    let (code, told) = check(home.path(), &format!("[server]\nlisten = \"127.0.0.1:7300\"\n{config}"));
+    assert_eq!(code, 4);
+    assert!(told["warnings"].to_string().contains("the route /b is never reached"), "{told}");
 fn write_certificate(home: &Path, name: &str, years: (i32, i32)) {
+    // Where it will listen is not known, nor what else may be there.
+    let (code, told) = check(home.path(), &config);
+    assert_eq!((code, &told["problems"]), (0, &serde_json::json!([])));
+    let warned = told["warnings"].to_string();
+    assert!(warned.contains(round) && warned.contains("unless --listen"), "{told}");
+}
+
+/// `oncely check` of a configuration: its exit code, and what it says.
+fn check(home: &Path, config: &str) -> (i32, serde_json::Value) {
+    let file = gateway::write_config(home, config);
+    let checked = gateway::oncely(home).arg("--config").arg(file).args(["check", "--json"]).output().unwrap();
+    (checked.status.code().unwrap(), serde_json::from_slice(&checked.stdout).unwrap())
+}
+
+/// Without tokens the admin API answers whoever comes from this machine, and that is what the gateway is to it.
+#[test]
+fn a_route_that_leads_to_the_admin_api_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let admin = format!("127.0.0.1:{}", oncely_testkit::servers::free_port().unwrap());
+    let port = admin.rsplit_once(':').unwrap().1;
+    for host in ["127.0.0.1", "localhost", "0.0.0.0"] {
+        for by_file in [false, true] {
+            let mut config = format!("[[route]]\nmatch = \"/in/**\"\nupstream = \"http://{host}:{port}\"\n");
+            let mut command = gateway::oncely(home.path());
+            if by_file {
+                config = format!("[server]\nadmin = \"{admin}\"\n{config}");
+                let (code, told) = check(home.path(), &config);
+                assert_eq!(code, 4, "{told}");
+                assert!(told["problems"].to_string().contains("where the admin API"), "{told}");
+            }
+            command.arg("--config").arg(gateway::write_config(home.path(), &config)).arg("serve");
+            command.args(["--listen", "127.0.0.1:0"]);
+            if !by_file {
+                command.args(["--admin", &admin]);
+            }
+            let (code, said) = refused(command);
+            assert_eq!(code, 2, "{said}");
+            let expected = format!(
+                "the route /in/** leads to http://{host}:{port}, where the admin API of this gateway"
+            );
+            assert!(said.contains(&expected) && said.contains("change the ledger"), "{said}");
+            assert!(said.contains("nothing ran"), "{said}");
+        }
+    }
+    // Where it will be is not known.
+    let config = "[[route]]\nmatch = \"/**\"\nupstream = \"http://localhost:7301\"\n";
+    let (code, told) = check(home.path(), config);
+    assert_eq!((code, &told["problems"]), (0, &serde_json::json!([])));
+    let warned = told["warnings"].to_string();
+    assert!(warned.contains("where the admin API") && warned.contains("unless --admin"), "{told}");
+    // There is none, so it is somebody else's.
+    let (code, told) = check(home.path(), &format!("[server]\nadmin = \"off\"\n{config}"));
+    assert_eq!((code, &told["warnings"]), (0, &serde_json::json!([])));
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     params.not_before = rcgen::date_time_ymd(years.0, 1, 1);
