@@ -212,7 +212,9 @@ fn stop_asked_for() -> Result<watch::Receiver<bool>, Failure> {
         handler(SignalKind::interrupt())?,
         handler(SignalKind::hangup())?,
     );
-    let has_terminal = std::io::stderr().is_terminal();
+    // Any of the three: a log that is kept elsewhere does not take it out of its terminal.
+    let has_terminal =
+        std::io::stdin().is_terminal() || std::io::stdout().is_terminal() || std::io::stderr().is_terminal();
     let (sender, receiver) = watch::channel(false);
     tokio::spawn(async move {
         let mut asked = 0;

@@ -1,13 +1,17 @@
 //! What an operator meets: the addresses that are taken where none are given, certificates and keys that are no use, signals,
 //! and a disk that is full.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use rustix::fs::OFlags;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::client;
 use crate::gateway::{self, Gateway, ONCELY, order, records};
@@ -88,14 +92,10 @@ fn routes_that_lead_round_or_are_never_reached_are_found_by_check() {
     };
     let config = format!("{}{}", route("/**", "http://127.0.0.1:9"), route("/b", "http://localhost:7300"));
     let round = "the route /b leads to http://localhost:7300, where this gateway listens itself";
-    assert!(told["problems"].to_string().contains(round), "{told}");
-}
-
-/// A certificate and its key, in files of this folder.
     let (code, told) = check(home.path(), &format!("[server]\nlisten = \"127.0.0.1:7300\"\n{config}"));
     assert_eq!(code, 4);
     assert!(told["warnings"].to_string().contains("the route /b is never reached"), "{told}");
-fn write_certificate(home: &Path, name: &str, years: (i32, i32)) {
+    assert!(told["problems"].to_string().contains(round), "{told}");
     // Where it will listen is not known, nor what else may be there.
     let (code, told) = check(home.path(), &config);
     assert_eq!((code, &told["problems"]), (0, &serde_json::json!([])));
@@ -149,6 +149,10 @@ fn a_route_that_leads_to_the_admin_api_is_refused() {
     // There is none, so it is somebody else's.
     let (code, told) = check(home.path(), &format!("[server]\nadmin = \"off\"\n{config}"));
     assert_eq!((code, &told["warnings"]), (0, &serde_json::json!([])));
+}
+
+/// A certificate and its key, in files of this folder.
+fn write_certificate(home: &Path, name: &str, years: (i32, i32)) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     params.not_before = rcgen::date_time_ymd(years.0, 1, 1);
@@ -254,6 +258,41 @@ fn a_hangup_without_a_terminal_loses_no_request_and_says_that_nothing_is_read_an
     assert_eq!(client::read_answer(&mut running).unwrap().status, 201);
     assert_eq!(gateway.child.wait().unwrap().code(), Some(0));
     assert!(records(home.path()).iter().all(|record| record["state"] == "succeeded"));
+}
+
+/// A log that is kept elsewhere does not take it out of its terminal.
+#[test]
+fn a_terminal_that_is_closed_stops_it_also_where_it_does_not_write_there() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    // Nobody else has it open, so that it is closed when we close it.
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+    let flags = i32::try_from(OFlags::NOCTTY.bits()).unwrap();
+    let far_end = File::options().read(true).write(true).custom_flags(flags).open(name).unwrap();
+    let config = gateway::one_thread(&upstream.url());
+    let file = gateway::write_config(home.path(), &config);
+    // With the terminal as its own, as a shell starts it: it is told when the terminal is closed.
+    let serve = gateway::command(home.path(), &file);
+    let mut command = Command::new("setsid");
+    command.arg("--ctty").arg(serve.get_program()).args(serve.get_args()).current_dir(home.path());
+    command.env_clear().env("HOME", home.path()).env("PATH", "/usr/bin:/bin").stdin(far_end);
+    command.stderr(File::create(home.path().join("log")).unwrap());
+    let mut gateway = Gateway::of(command);
+    let mut running = client::open(gateway.address, &order("k", "hold go"));
+    upstream.wait_for_total(1);
+    drop(terminal);
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let log = || std::fs::read_to_string(home.path().join("log")).unwrap();
+    while std::net::TcpStream::connect(gateway.address).is_ok() {
+        assert!(Instant::now() < deadline, "it goes on: {}", log());
+        std::thread::yield_now();
+    }
+    upstream.release("go");
+    assert_eq!(client::read_answer(&mut running).unwrap().status, 201);
+    assert_eq!(gateway.child.wait().unwrap().code(), Some(0), "{}", log());
+    assert!(!log().contains("SIGHUP"), "{}", log());
 }
 
 #[test]
