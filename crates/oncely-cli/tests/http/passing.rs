@@ -69,9 +69,15 @@ fn speak_to_socket(stream: &mut TcpStream) {
     }
 }
 
-/// A service behind TLS that would rather speak HTTP/2, but becomes a WebSocket that answers in capitals. Says what was agreed
-/// on, and what it was asked.
-fn socket_behind_tls(home: &Path) -> (u16, mpsc::Receiver<(Option<Vec<u8>>, String)>) {
+/// What a service behind TLS was asked: the protocol that was agreed on, and the head of the request.
+struct Asked {
+    agreed: Option<Vec<u8>>,
+    head: String,
+}
+
+/// A service behind TLS that would rather speak HTTP/2, but becomes a WebSocket that answers in capitals. Says what it was
+/// asked.
+fn socket_behind_tls(home: &Path) -> (u16, mpsc::Receiver<Asked>) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     std::fs::write(home.join("cert.pem"), certified.cert.pem()).unwrap();
@@ -90,7 +96,7 @@ fn socket_behind_tls(home: &Path) -> (u16, mpsc::Receiver<(Option<Vec<u8>>, Stri
         while !head.ends_with(b"\r\n\r\n") {
             head.push(stream.read_u8().await.unwrap());
         }
-        tell.send((agreed, String::from_utf8(head).unwrap())).unwrap();
+        tell.send(Asked { agreed, head: String::from_utf8(head).unwrap() }).unwrap();
         let granted = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
         stream.write_all(granted.as_bytes()).await.unwrap();
         while let Ok(byte) = stream.read_u8().await {
@@ -119,7 +125,7 @@ fn a_websocket_passes_through_to_a_service_behind_tls() {
     let granted = read_head(&mut stream);
     assert!(granted.starts_with("HTTP/1.1 101") && granted.contains("upgrade: websocket"), "{granted}");
     // HTTP/2 has no such upgrade, so it must not be offered.
-    let (agreed, head) = told.recv().unwrap();
+    let Asked { agreed, head } = told.recv().unwrap();
     assert_eq!(agreed.as_deref(), Some(b"http/1.1".as_slice()));
     assert!(head.starts_with("GET /socket HTTP/1.1\r\n") && head.contains("upgrade: websocket"), "{head}");
     speak_to_socket(&mut stream);
