@@ -131,6 +131,50 @@ fn the_admin_api_tells_what_the_gateway_did() {
     assert_eq!(effects(home.path()), 2);
 }
 
+#[test]
+fn the_policy_of_a_route_is_told_as_its_requests_meet_it() {
+    let home = home(
+        "[[route]]\nmatch = \"/stripe/**\"\nupstream = \"http://127.0.0.1:9\"\nprovider = \"stripe\"\ntool = \"pay\"\n\
+         methods = [\"POST\", \"PUT\"]\nrequire_key = true\n[tool.pay]\nmax_retries = 7\n",
+    );
+    let serving = serve(home.path(), &[]);
+    let get = |path: &str| -> Value {
+        let (status, _, body) = send(serving.admin, &format!("GET {path} HTTP/1.1\r\n"), "");
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    };
+    let told = get("/v1/policy");
+    let [stripe, rest] = told["routes"].as_array().unwrap().as_slice() else { panic!("{told}") };
+    assert_eq!((&stripe["match"], &stripe["tool"]), (&"/stripe/**".into(), &"pay".into()));
+    assert_eq!((&stripe["provider"], &stripe["compares_credential"]), (&"stripe".into(), &false.into()));
+    assert_eq!(stripe["methods"], serde_json::json!(["POST", "PUT"]));
+    // Stripe remembers a key for a day; a minute less for the way there.
+    let keyed = &stripe["keyed"]["policy"];
+    assert_eq!(
+        (&keyed["when_unknown"], &keyed["forwards_key_for_ms"]),
+        (&"retry".into(), &86_340_000.into())
+    );
+    // It takes none with a PUT, whatever the tool says.
+    let plain = &stripe["plain"]["policy"];
+    assert_eq!((&plain["when_unknown"], &plain["forwards_key_for_ms"]), (&"halt".into(), &Value::Null));
+    for (part, method) in [("keyed", "POST"), ("plain", "PUT")] {
+        let part = &stripe[part];
+        assert_eq!(part["methods"], serde_json::json!([method]));
+        let policy = &part["policy"];
+        assert_eq!((&policy["require_key"], &policy["max_retries"]), (&true.into(), &7.into()));
+        assert_eq!((&policy["tool"], &policy["declared"]), (&"pay".into(), &"pay".into()));
+    }
+    // The tool itself declares none of that.
+    assert_eq!(
+        (&told["tools"][0]["when_unknown"], &told["tools"][0]["require_key"]),
+        (&"halt".into(), &false.into())
+    );
+    assert_eq!((&rest["provider"], &rest["keyed"]), (&Value::Null, &Value::Null));
+    assert_eq!(rest["plain"]["methods"], serde_json::json!(["POST", "PATCH"]));
+    let told = get("/v1/policy?tool=pay");
+    assert_eq!(told["routes"].as_array().unwrap().len(), 1, "{told}");
+}
+
 /// Processor time that a process has used, in ticks of the kernel.
 fn ticks(process: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();

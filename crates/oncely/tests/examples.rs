@@ -42,6 +42,12 @@ fn an_axum_service_is_safe_to_retry() {
 
 #[test]
 #[cfg(feature = "tower")]
+fn a_service_on_hyper_alone_is_safe_to_retry() {
+    check("hyper_orders", "tea: 201\ntea: 201, replayed\ncoffee: 409\norders made: 1\n");
+}
+
+#[test]
+#[cfg(feature = "tower")]
 fn a_tonic_service_is_safe_to_retry() {
     check("tonic_orders", "tea: order 1\ntea: order 1, replayed\ncoffee: key_reused\norders made: 1\n");
 }

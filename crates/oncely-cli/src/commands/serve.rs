@@ -17,12 +17,13 @@ use oncely::tower::Tenant;
 use oncely_doors::gateway::address::{Address, Speech};
 use oncely_doors::gateway::config::{GatewayConfig, RouteConfig};
 use oncely_doors::gateway::pattern::PathPattern;
-use oncely_doors::gateway::serve::{Listening, serve};
+use oncely_doors::gateway::serve::{Listening, Stopped, serve};
 use oncely_doors::gateway::{AllCounters, Gateway, Lanes, acceptor, connector};
 use oncely_doors::settings::ServeSettings;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use self::lookout::Lookout;
 use crate::args::Global;
@@ -88,7 +89,7 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
     let gateways = gateways(&context, &config, &oncely)?;
     let counters: AllCounters = gateways.iter().map(Gateway::counters).cloned().collect();
     let lookout = Lookout::over(oncely.store().clone(), admin.ears().clone(), counters.clone());
-    let admin = admin.with_source(Arc::new(counters));
+    let admin = admin.with_source(Arc::new(counters)).with_routes(config.routes.clone());
     let roots = config.upstream_roots.as_deref().map(|file| context.beside(file));
     let otlp = telemetry::configured(&context, otlp)?
         .map(|config| telemetry::start(config, roots.as_deref(), admin.scrape()))
@@ -109,7 +110,9 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
         Failure::new(exit::PRECONDITION, "CANNOT_LISTEN", format!("{listen}: {e}; nothing ran"))
     })?;
     let bound = listener.local_addr().unwrap_or(listen);
-    if let Some(line) = settings::tell_round(&config, bound) {
+    let round = settings::tell_round(&config, bound);
+    let inside = admin.address().and_then(|admin| settings::tell_inside(&config, admin));
+    if let Some(line) = round.or(inside) {
         return Err(Failure::usage(format!("{line}; nothing ran")));
     }
     let stop = stop_asked_for()?;
@@ -135,12 +138,14 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
         }
     });
     let mut told = stop.clone();
-    let open = serve(listener, &lanes, listening, async move {
+    let Stopped { open, since, deadline } = serve(listener, &lanes, listening, async move {
         // An error would mean that nobody can ask any more.
         let _ = told.wait_for(|stop| *stop).await;
     })
     .await;
-    let running = oncely.drain(config.drain).await;
+    // Effects whose callers have gone have what is left of the same time.
+    let running = oncely.drain(deadline.saturating_duration_since(Instant::now())).await;
+    let waited = since.elapsed();
     // Counters of the last moment; without them nothing is wrong but a number.
     let _ = tokio::time::timeout(LAST_WORDS, oncely.store().flush()).await;
     watching.abort();
@@ -154,9 +159,9 @@ pub async fn run(global: &Global, args: ServeArgs) -> Result<ExitCode, Failure> 
     aside.shutdown_background();
     if open > 0 || running > 0 {
         output::say(&format!(
-            "oncely: stopped after {} s with {open} connections and {running} requests still open; what they did is found in \
+            "oncely: stopped after {:.1} s with {open} connections and {running} requests still open; what they did is found in \
              doubt by the next call",
-            config.drain.as_secs()
+            waited.as_secs_f64()
         ));
     }
     Ok(ExitCode::SUCCESS)
@@ -208,7 +213,9 @@ fn stop_asked_for() -> Result<watch::Receiver<bool>, Failure> {
         handler(SignalKind::interrupt())?,
         handler(SignalKind::hangup())?,
     );
-    let has_terminal = std::io::stderr().is_terminal();
+    // Any of the three: a log that is kept elsewhere does not take it out of its terminal.
+    let has_terminal =
+        std::io::stdin().is_terminal() || std::io::stdout().is_terminal() || std::io::stderr().is_terminal();
     let (sender, receiver) = watch::channel(false);
     tokio::spawn(async move {
         let mut asked = 0;
@@ -267,7 +274,7 @@ fn say_ready(
             route.pattern.as_str()
         ));
     }
-    for line in settings::tell_unreached(config) {
+    for line in settings::tell_unreached(config).into_iter().chain(settings::tell_bound(config)) {
         output::say(&format!("oncely: {line}"));
     }
     if output::wants_json(global.json) {

@@ -152,7 +152,11 @@ async fn a_client_that_gives_up_cancels_nothing_and_a_service_that_does_not_answ
     shop.wait_for(1).await;
     hasty.abort();
     assert!(hasty.await.unwrap_err().is_cancelled());
+    drop(client);
+    // Only when the gateway has seen that the client is gone may the call end.
+    tokio::task::block_in_place(|| gateway.wait_for_metric("oncely_http_connections_open", |open| open == 0));
     shop.go.add_permits(1);
+    let client = Client::connect(gateway.address).await;
     let replay = client.place("tea", "hold", &[("idempotency-key", "k")]).await;
     assert_eq!(metadata(&replay)["idempotent-replayed"], "true");
     assert_eq!((replay.unwrap().into_inner().number, shop.placed()), (1, 1));

@@ -1,13 +1,17 @@
 //! What an operator meets: the addresses that are taken where none are given, certificates and keys that are no use, signals,
 //! and a disk that is full.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use rustix::fs::OFlags;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::client;
 use crate::gateway::{self, Gateway, ONCELY, order, records};
@@ -87,14 +91,64 @@ fn routes_that_lead_round_or_are_never_reached_are_found_by_check() {
         format!("[[route]]\nmatch = \"{pattern}\"\nupstream = \"{upstream}\"\n")
     };
     let config = format!("{}{}", route("/**", "http://127.0.0.1:9"), route("/b", "http://localhost:7300"));
-    let file = gateway::write_config(home.path(), &config);
-    let checked =
-        gateway::oncely(home.path()).arg("--config").arg(file).args(["check", "--json"]).output().unwrap();
-    assert!(!checked.status.success());
-    let told: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
-    assert!(told["warnings"].to_string().contains("the route /b is never reached"), "{told}");
     let round = "the route /b leads to http://localhost:7300, where this gateway listens itself";
+    let (code, told) = check(home.path(), &format!("[server]\nlisten = \"127.0.0.1:7300\"\n{config}"));
+    assert_eq!(code, 4);
+    assert!(told["warnings"].to_string().contains("the route /b is never reached"), "{told}");
     assert!(told["problems"].to_string().contains(round), "{told}");
+    // Where it will listen is not known, nor what else may be there.
+    let (code, told) = check(home.path(), &config);
+    assert_eq!((code, &told["problems"]), (0, &serde_json::json!([])));
+    let warned = told["warnings"].to_string();
+    assert!(warned.contains(round) && warned.contains("unless --listen"), "{told}");
+}
+
+/// `oncely check` of a configuration: its exit code, and what it says.
+fn check(home: &Path, config: &str) -> (i32, serde_json::Value) {
+    let file = gateway::write_config(home, config);
+    let checked = gateway::oncely(home).arg("--config").arg(file).args(["check", "--json"]).output().unwrap();
+    (checked.status.code().unwrap(), serde_json::from_slice(&checked.stdout).unwrap())
+}
+
+/// Without tokens the admin API answers whoever comes from this machine, and that is what the gateway is to it.
+#[test]
+fn a_route_that_leads_to_the_admin_api_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let admin = format!("127.0.0.1:{}", oncely_testkit::servers::free_port().unwrap());
+    let port = admin.rsplit_once(':').unwrap().1;
+    for host in ["127.0.0.1", "localhost", "0.0.0.0"] {
+        for by_file in [false, true] {
+            let mut config = format!("[[route]]\nmatch = \"/in/**\"\nupstream = \"http://{host}:{port}\"\n");
+            let mut command = gateway::oncely(home.path());
+            if by_file {
+                config = format!("[server]\nadmin = \"{admin}\"\n{config}");
+                let (code, told) = check(home.path(), &config);
+                assert_eq!(code, 4, "{told}");
+                assert!(told["problems"].to_string().contains("where the admin API"), "{told}");
+            }
+            command.arg("--config").arg(gateway::write_config(home.path(), &config)).arg("serve");
+            command.args(["--listen", "127.0.0.1:0"]);
+            if !by_file {
+                command.args(["--admin", &admin]);
+            }
+            let (code, said) = refused(command);
+            assert_eq!(code, 2, "{said}");
+            let expected = format!(
+                "the route /in/** leads to http://{host}:{port}, where the admin API of this gateway"
+            );
+            assert!(said.contains(&expected) && said.contains("change the ledger"), "{said}");
+            assert!(said.contains("nothing ran"), "{said}");
+        }
+    }
+    // Where it will be is not known.
+    let config = "[[route]]\nmatch = \"/**\"\nupstream = \"http://localhost:7301\"\n";
+    let (code, told) = check(home.path(), config);
+    assert_eq!((code, &told["problems"]), (0, &serde_json::json!([])));
+    let warned = told["warnings"].to_string();
+    assert!(warned.contains("where the admin API") && warned.contains("unless --admin"), "{told}");
+    // There is none, so it is somebody else's.
+    let (code, told) = check(home.path(), &format!("[server]\nadmin = \"off\"\n{config}"));
+    assert_eq!((code, &told["warnings"]), (0, &serde_json::json!([])));
 }
 
 /// A certificate and its key, in files of this folder.
@@ -204,6 +258,41 @@ fn a_hangup_without_a_terminal_loses_no_request_and_says_that_nothing_is_read_an
     assert_eq!(client::read_answer(&mut running).unwrap().status, 201);
     assert_eq!(gateway.child.wait().unwrap().code(), Some(0));
     assert!(records(home.path()).iter().all(|record| record["state"] == "succeeded"));
+}
+
+/// A log that is kept elsewhere does not take it out of its terminal.
+#[test]
+fn a_terminal_that_is_closed_stops_it_also_where_it_does_not_write_there() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    // Nobody else has it open, so that it is closed when we close it.
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+    let flags = i32::try_from(OFlags::NOCTTY.bits()).unwrap();
+    let far_end = File::options().read(true).write(true).custom_flags(flags).open(name).unwrap();
+    let config = gateway::one_thread(&upstream.url());
+    let file = gateway::write_config(home.path(), &config);
+    // With the terminal as its own, as a shell starts it: it is told when the terminal is closed.
+    let serve = gateway::command(home.path(), &file);
+    let mut command = Command::new("setsid");
+    command.arg("--ctty").arg(serve.get_program()).args(serve.get_args()).current_dir(home.path());
+    command.env_clear().env("HOME", home.path()).env("PATH", "/usr/bin:/bin").stdin(far_end);
+    command.stderr(File::create(home.path().join("log")).unwrap());
+    let mut gateway = Gateway::of(command);
+    let mut running = client::open(gateway.address, &order("k", "hold go"));
+    upstream.wait_for_total(1);
+    drop(terminal);
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let log = || std::fs::read_to_string(home.path().join("log")).unwrap();
+    while std::net::TcpStream::connect(gateway.address).is_ok() {
+        assert!(Instant::now() < deadline, "it goes on: {}", log());
+        std::thread::yield_now();
+    }
+    upstream.release("go");
+    assert_eq!(client::read_answer(&mut running).unwrap().status, 201);
+    assert_eq!(gateway.child.wait().unwrap().code(), Some(0), "{}", log());
+    assert!(!log().contains("SIGHUP"), "{}", log());
 }
 
 #[test]

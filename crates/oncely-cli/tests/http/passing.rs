@@ -1,6 +1,9 @@
 //! What passes through, and what streams: events, WebSockets, long answers, HTTP/2, TLS.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::mpsc;
 
 use crate::client::{self, read_answer, read_chunk};
 use crate::gateway::{Gateway, one_thread, records};
@@ -54,12 +57,78 @@ fn a_websocket_passes_through() {
     let mut stream = client::open(gateway.address, &client::request("GET", "/socket", &headers, ""));
     let head = read_head(&mut stream);
     assert!(head.starts_with("HTTP/1.1 101") && head.contains("upgrade: websocket"), "{head}");
+    speak_to_socket(&mut stream);
+}
+
+fn speak_to_socket(stream: &mut TcpStream) {
     for text in ["hello", "there"] {
         stream.write_all(text.as_bytes()).unwrap();
         let mut echo = vec![0; text.len()];
         stream.read_exact(&mut echo).unwrap();
         assert_eq!(String::from_utf8(echo).unwrap(), text.to_uppercase());
     }
+}
+
+/// What a service behind TLS was asked: the protocol that was agreed on, and the head of the request.
+struct Asked {
+    agreed: Option<Vec<u8>>,
+    head: String,
+}
+
+/// A service behind TLS that would rather speak HTTP/2, but becomes a WebSocket that answers in capitals. Says what it was
+/// asked.
+fn socket_behind_tls(home: &Path) -> (u16, mpsc::Receiver<Asked>) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(home.join("cert.pem"), certified.cert.pem()).unwrap();
+    std::fs::write(home.join("key.pem"), certified.signing_key.serialize_pem()).unwrap();
+    let tls = oncely_doors::gateway::acceptor(&home.join("cert.pem"), &home.join("key.pem")).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    listener.set_nonblocking(true).unwrap();
+    let (tell, told) = mpsc::channel();
+    let serving = async move {
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = tls.accept(stream).await.unwrap();
+        let agreed = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        tell.send(Asked { agreed, head: String::from_utf8(head).unwrap() }).unwrap();
+        let granted = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+        stream.write_all(granted.as_bytes()).await.unwrap();
+        while let Ok(byte) = stream.read_u8().await {
+            stream.write_u8(byte.to_ascii_uppercase()).await.unwrap();
+            stream.flush().await.unwrap();
+        }
+    };
+    std::thread::spawn(|| {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(serving);
+    });
+    (port, told)
+}
+
+#[test]
+fn a_websocket_passes_through_to_a_service_behind_tls() {
+    let (home, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (port, told) = socket_behind_tls(theirs.path());
+    let config = format!(
+        "[server]\nadmin = \"off\"\nupstream_roots = \"{}\"\n[[route]]\nmatch = \"/**\"\nupstream = \
+         \"https://localhost:{port}\"\n",
+        theirs.path().join("cert.pem").display()
+    );
+    let gateway = Gateway::start_with(home.path(), &config);
+    let headers = [("connection", "Upgrade"), ("upgrade", "websocket")];
+    let mut stream = client::open(gateway.address, &client::request("GET", "/socket", &headers, ""));
+    let granted = read_head(&mut stream);
+    assert!(granted.starts_with("HTTP/1.1 101") && granted.contains("upgrade: websocket"), "{granted}");
+    // HTTP/2 has no such upgrade, so it must not be offered.
+    let Asked { agreed, head } = told.recv().unwrap();
+    assert_eq!(agreed.as_deref(), Some(b"http/1.1".as_slice()));
+    assert!(head.starts_with("GET /socket HTTP/1.1\r\n") && head.contains("upgrade: websocket"), "{head}");
+    speak_to_socket(&mut stream);
 }
 
 #[test]

@@ -278,6 +278,40 @@ fn a_key_of_ours_is_sent_to_one_account_endpoint_and_region_only() {
     assert_eq!(keys.len(), 7, "no two requests had one key: {keys:?}");
 }
 
+/// A provider that remembers a key for one API key takes it for a new one under the next: where tenants are told apart by
+/// something else, the retry must not run.
+#[test]
+fn a_key_of_ours_is_sent_with_one_credential_only_to_a_provider_that_remembers_it_for_that() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let config = format!(
+        "[server]\nadmin = \"off\"\n[[route]]\nmatch = \"/mt/**\"\nupstream = \"{}\"\nprovider = \"modern-treasury\"\n\
+         tenant = {{ header = \"X-Tenant\" }}\n",
+        upstream.url()
+    );
+    let gateway = Gateway::start_with(home.path(), &config);
+    let send = |credential: &str, more: &[(&str, &str)]| {
+        let headers = [&[("x-tenant", "t"), ("authorization", credential)], more].concat();
+        gateway.send(&client::post("/mt/api/payment_orders", &headers, "{\"amount\":1}"))
+    };
+    let named = ("idempotency-key", "order-42");
+    let first = send("Basic old", &[named, ("x-act", "status 500")]);
+    assert_eq!(first.header("idempotency-outcome"), Some("unknown"));
+    // The API key is rotated: to the provider our key would be new, and the payment a second one.
+    send("Basic new", &[named]).expect_code(409, "key_reused");
+    assert_eq!(upstream.heads().len(), 1);
+    // Without a key nothing shows that it is the same payment.
+    for credential in ["Basic old", "Basic new"] {
+        send(credential, &[]).expect_code(400, "key_required");
+    }
+    assert_eq!(upstream.heads().len(), 1);
+    // With the same credential it is harmless.
+    assert_eq!(send("Basic old", &[named]).status, 201);
+    send("Basic new", &[named]).expect_code(409, "key_reused");
+    let heads = upstream.heads();
+    assert_eq!(heads.len(), 2);
+    assert_eq!(key_of(&heads[0]), key_of(&heads[1]));
+}
+
 #[test]
 fn a_retry_after_the_provider_has_forgotten_the_key_halts() {
     // Remembered for an hour, a retry is harmless; remembered for a moment, it might pay twice.

@@ -123,6 +123,29 @@ fn a_stop_does_not_wait_for_ever_and_what_was_running_is_in_doubt() {
 }
 
 #[test]
+fn clients_and_effects_have_one_time_to_end_and_not_one_each() {
+    let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let config = format!(
+        "[server]\nadmin = \"off\"\ndrain = \"3s\"\n[[route]]\nmatch = \"/**\"\nupstream = \"{}\"\n",
+        upstream.url()
+    );
+    let mut command = gateway::command(home.path(), &gateway::write_config(home.path(), &config));
+    command.stderr(Stdio::piped());
+    let mut gateway = Gateway::of(command);
+    let _running = client::open(gateway.address, &order("k", "hold never"));
+    upstream.wait_for_total(1);
+    gateway.signal(Signal::SIGTERM);
+    assert_eq!(gateway.child.wait().unwrap().code(), Some(0));
+    let mut said = String::new();
+    gateway.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let line = said.lines().find_map(|line| line.strip_prefix("oncely: stopped after ")).unwrap();
+    assert!(line.contains("with 1 connections and 1 requests still open"), "{line}");
+    // As long as it waited by its own clock; twice as long would be a time for each.
+    let waited: f64 = line.split(' ').next().unwrap().parse().unwrap();
+    assert!((3.0..6.0).contains(&waited), "{line}");
+}
+
+#[test]
 fn secrets_of_requests_do_not_reach_the_ledger() {
     let (home, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let gateway = Gateway::start(home.path(), &upstream, "");

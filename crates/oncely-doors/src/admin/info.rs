@@ -1,4 +1,4 @@
-//! Health, counters, settings and housekeeping.
+//! Health, counters and housekeeping.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -8,10 +8,9 @@ use axum::body::Body;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
 use oncely::Purged;
-use oncely::policy_file::ToolPolicy;
-use oncely_core::{IntentId, Kind, Link, Matching, Namespace, ToolName};
+use oncely_core::{IntentId, Link, Namespace};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::metrics;
 use super::problem::Problem;
@@ -76,55 +75,6 @@ pub(super) async fn stats(mut ask: Ask) -> Result<Response<Body>, Problem> {
     let store = &**ask.state.oncely.store();
     let stats = Stats::gather(store, &ask.state.policy, namespace.as_ref()).await?;
     json_of(StatusCode::OK, &stats)
-}
-
-/// `GET /v1/policy`
-pub(super) async fn policy(mut ask: Ask) -> Result<Response<Body>, Problem> {
-    let tool = ask.query.text("tool")?.map(|name| ToolName::parse(&name)).transpose();
-    let tool = tool.map_err(|error| Problem::bad_request(error.to_string()))?;
-    ask.query.finish()?;
-    let file = &ask.state.policy;
-    let tools: Vec<Value> = match tool {
-        Some(tool) => vec![tool_policy(tool.as_str(), &file.tool(tool.as_str()))],
-        None => file.declared().map(|(name, policy)| tool_policy(name, policy)).collect(),
-    };
-    // A name that nobody can have declared: what is left are the defaults.
-    let defaults = tool_policy("*", &file.tool("\u{0}"));
-    let answer = json!({
-        "strict": file.is_strict(),
-        "namespace": ask.state.namespace.as_str(),
-        "ledger": ask.state.oncely.store().describe(),
-        "defaults": defaults,
-        "tools": tools,
-    });
-    json_of(StatusCode::OK, &answer)
-}
-
-fn tool_policy(name: &str, declared: &ToolPolicy) -> Value {
-    let policy = &declared.policy;
-    let selectors = |list: &[oncely_core::select::Selector]| -> Vec<String> {
-        list.iter().map(ToString::to_string).collect()
-    };
-    json!({
-        "tool": name,
-        "declared": declared.declared,
-        "kind": if policy.kind == Kind::Read { "read" } else { "write" },
-        "effect": policy.effect.as_str(),
-        "key": selectors(&policy.key),
-        "ignore": selectors(&policy.ignore),
-        "match": if policy.matching == Matching::Payload { "payload" } else { "key" },
-        "idempotent": policy.idempotent,
-        "forwards_key_for_ms": policy.forwards_key_for_ms,
-        "when_unknown": policy.when_unknown.as_str(),
-        "max_retries": policy.max_retries,
-        "replay_for_ms": policy.retention.replay_for_ms,
-        "remember_for_ms": policy.retention.remember_for_ms,
-        "repeat_after_ms": policy.repeat_after_ms,
-        "wait_for_ms": policy.wait_for_ms,
-        "lease_ms": policy.lease_ms,
-        "require_key": policy.require_key,
-        "cost": policy.cost.as_ref().map(|cost| json!({ "amount": cost.amount, "unit": cost.unit })),
-    })
 }
 
 #[derive(Debug, Deserialize)]

@@ -2,8 +2,8 @@
 //! language can use the ledger. On a listener of its own, so that no path of an upstream is shadowed.
 //!
 //! Rooms: `serve` (connections), `routes` (the table of routes, and what every request goes through), `auth` (who asks),
-//! `problem` (errors as problem+json), `records`, `events`, `claims` (begin, renew, complete), `info` (health, counters,
-//! settings), `metrics` (Prometheus). The OpenAPI document is `openapi.json`; a test compares it with the table.
+//! `problem` (errors as problem+json), `records`, `events`, `claims` (begin, renew, complete), `info` (health, counters),
+//! `policy` (settings), `metrics` (Prometheus). The OpenAPI document is `openapi.json`; a test compares it with the table.
 //!
 //! ```no_run
 //! # async fn example(oncely: oncely::Oncely) -> Result<(), Box<dyn std::error::Error>> {
@@ -26,6 +26,7 @@ mod config;
 mod events;
 mod info;
 pub mod metrics;
+mod policy;
 mod problem;
 mod query;
 mod records;
@@ -46,6 +47,7 @@ pub use self::config::{Settings, TokenSetting};
 pub use self::metrics::{Metrics, MetricsSource};
 pub use self::routes::{OPENAPI, documented_routes};
 pub use self::serve::serve;
+use crate::gateway::config::RouteConfig;
 use crate::redact::Redaction;
 use crate::telemetry::MetricsText;
 
@@ -53,6 +55,8 @@ use crate::telemetry::MetricsText;
 pub struct AdminState {
     oncely: Oncely,
     policy: Arc<PolicyFile>,
+    /// Those of the gateway beside it.
+    routes: Vec<RouteConfig>,
     namespace: Namespace,
     tokens: Tokens,
     redaction: Redaction,
@@ -81,6 +85,7 @@ impl AdminState {
         Self {
             oncely,
             policy,
+            routes: Vec::new(),
             namespace,
             tokens: Tokens::none(),
             redaction: Redaction::default(),
@@ -94,6 +99,12 @@ impl AdminState {
     /// The namespace of calls that name none.
     pub fn with_namespace(mut self, namespace: Namespace) -> Self {
         self.namespace = namespace;
+        self
+    }
+
+    /// The routes of the gateway beside it, whose policies are told.
+    pub fn with_routes(mut self, routes: Vec<RouteConfig>) -> Self {
+        self.routes = routes;
         self
     }
 

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::auth::{Access, Scope, Who};
 use super::problem::Problem;
 use super::query::Query;
-use super::{AdminState, claims, events, info, records};
+use super::{AdminState, claims, events, info, policy, records};
 
 /// The OpenAPI document, as it is served.
 pub const OPENAPI: &str = include_str!("openapi.json");
@@ -65,7 +65,7 @@ static ROUTES: &[Route] = &[
     route!(GET "/v1/events" READ events::list),
     route!(GET "/v1/events/stream" READ events::stream),
     route!(GET "/v1/stats" READ info::stats),
-    route!(GET "/v1/policy" READ info::policy),
+    route!(GET "/v1/policy" READ policy::policy),
     route!(POST "/v1/purge" WRITE info::purge),
     route!(POST "/v1/begin" WRITE claims::begin),
     route!(POST "/v1/renew" WRITE claims::renew),

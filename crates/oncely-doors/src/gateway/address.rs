@@ -1,6 +1,6 @@
 //! Where a service is: `http://host:port`, `https://host`, or `h2c://host:port` for HTTP/2 without TLS.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use http::uri::Authority;
@@ -42,17 +42,35 @@ impl Address {
         if self.speech == Speech::Tls { "https" } else { "http" }
     }
 
-    /// Whether this is where we listen ourselves, as far as its text tells: a request would go round for ever.
+    /// Whether this is where we listen ourselves, as far as its text tells.
     pub fn is_at(&self, listening: SocketAddr) -> bool {
-        let ours = listening.ip().to_canonical();
-        let is_ours = match self.host.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
-            Ok(ip) if ours.is_unspecified() || ip.is_unspecified() => ip.is_loopback() || ip.is_unspecified(),
-            Ok(ip) => ip == ours,
-            Err(_) => {
-                self.host.eq_ignore_ascii_case("localhost") && (ours.is_loopback() || ours.is_unspecified())
-            }
+        self.port == listening.port() && self.ips().any(|ip| reaches(ip, listening.ip().to_canonical()))
+    }
+
+    /// Where its host leads, as far as its text tells.
+    fn ips(&self) -> impl Iterator<Item = IpAddr> {
+        const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+        let name = self.host.trim_end_matches('.').to_ascii_lowercase();
+        let (first, second) = match self.host.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
+            // Whoever connects to no address in particular gets to this machine.
+            Ok(IpAddr::V4(ip)) if ip.is_unspecified() => (Some(V4), None),
+            Ok(IpAddr::V6(ip)) if ip.is_unspecified() => (Some(V6), None),
+            Ok(ip) => (Some(ip), None),
+            Err(_) if name == "localhost" || name.ends_with(".localhost") => (Some(V4), Some(V6)),
+            Err(_) => (None, None),
         };
-        is_ours && self.port == listening.port()
+        first.into_iter().chain(second)
+    }
+}
+
+/// Whether what is sent to this address gets to a listener on that one.
+fn reaches(ip: IpAddr, listening: IpAddr) -> bool {
+    match listening {
+        IpAddr::V4(all) if all.is_unspecified() => ip.is_ipv4() && ip.is_loopback(),
+        // It usually listens for both families; whether it does is up to the system.
+        IpAddr::V6(all) if all.is_unspecified() => ip.is_loopback(),
+        one => ip == one,
     }
 }
 
@@ -113,13 +131,28 @@ mod tests {
             ("http://localhost:7300", "[::1]:7300", true),
             ("http://127.0.0.1:7300/base", "0.0.0.0:7300", true),
             ("http://0.0.0.0:7300", "0.0.0.0:7300", true),
+            ("http://localhost.:7300", "127.0.0.1:7300", true),
+            ("http://shop.localhost:7300", "127.0.0.1:7300", true),
             ("https://[::1]", "[::]:443", true),
+            ("http://[::]:7300", "[::1]:7300", true),
+            ("http://localhost:7300", "0.0.0.0:7300", true),
+            ("http://localhost:7300", "[::]:7300", true),
+            // A listener for all addresses of version 6 takes those of version 4 as well.
+            ("http://127.0.0.1:7300", "[::]:7300", true),
+            ("http://0.0.0.0:7300", "[::]:7300", true),
+            ("http://[::ffff:127.0.0.1]:7300", "127.0.0.1:7300", true),
+            ("http://[::ffff:127.0.0.1]:7300", "0.0.0.0:7300", true),
             ("http://10.0.0.1:7300", "10.0.0.1:7300", true),
             ("http://127.0.0.1:9000", "127.0.0.1:7300", false),
             ("http://10.0.0.1:7300", "127.0.0.1:7300", false),
             ("http://127.0.0.2:7300", "127.0.0.1:7300", false),
             ("http://shop:7300", "0.0.0.0:7300", false),
             ("http://localhost:7300", "10.0.0.1:7300", false),
+            // Another family is another listener.
+            ("http://[::1]:7300", "0.0.0.0:7300", false),
+            ("http://[::]:7300", "0.0.0.0:7300", false),
+            ("http://[::1]:7300", "127.0.0.1:7300", false),
+            ("http://0.0.0.0:7300", "10.0.0.1:7300", false),
         ] {
             let address: Address = upstream.parse().unwrap();
             assert_eq!(address.is_at(listening.parse().unwrap()), back, "{upstream} {listening}");

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::HOST;
+use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderName, Method, Request, StatusCode, Version};
 use oncely::tower::{
     Body, Code, Dialect, DryRun, Gate, OncelyLayer, OncelyService, Problem, Reader, Rules, asks_for_dry_run,
 };
-use oncely_core::{ToolName, WhenUnknown};
+use oncely_core::ToolName;
 use tokio_rustls::TlsConnector;
 use tower_layer::Layer as _;
 use tower_service::Service as _;
@@ -18,7 +18,7 @@ use super::check::check_of;
 use super::config::RouteConfig;
 use super::counters::{Count, Counters};
 use super::forward::{self, HostSeen, Peer, Way, Wish};
-use super::guarded::{Destination, KeyPassed, Placed, ToUpstream, judge_of, key_field};
+use super::guarded::{Destination, KeyPassed, Placed, ToUpstream, judge_of};
 use super::handle::{Answer, Arriving};
 use super::pattern::PathPattern;
 use super::traced::Taken;
@@ -120,7 +120,7 @@ impl Route {
             .tenant(config.tenant.clone())
             .dialect(config.dialect)
             .key_form(config.key_form)
-            .fingerprint_headers(fingerprint_headers)
+            .fingerprint_headers(fingerprint_headers.clone())
             .replay_headers(config.replay_headers.clone())
             .rules(config.rules.clone())
             .body_max(config.body_max)
@@ -130,27 +130,17 @@ impl Route {
             Some(check) => layer.check(check_of(check.clone(), upstream.clone(), way.clone())),
             None => layer,
         };
-        let (mut keyed_policy, mut takes_key) = (config.policy.clone(), Vec::new());
-        let key = match &config.provider {
-            Some(provider) => {
-                takes_key =
-                    config.methods.iter().filter(|m| provider.applies_to(m.as_str())).cloned().collect();
-                provider.adjust(&mut keyed_policy, config.when_unknown);
-                KeyPassed::Provider(provider.clone())
-            }
-            None if config.policy.forwards_key_for_ms.is_some() => KeyPassed::Ours,
-            None => KeyPassed::Callers,
+        let in_force = config.in_force();
+        let (key, plain_key) = match &config.provider {
+            Some(provider) => (KeyPassed::Provider(provider.clone()), KeyPassed::Callers),
+            None if config.policy.forwards_key_for_ms.is_some() => (KeyPassed::Ours, KeyPassed::Ours),
+            None => (KeyPassed::Callers, KeyPassed::Callers),
         };
-        let (mut plain_policy, mut plain_key) = (config.policy.clone(), key.clone());
-        if config.provider.is_some() {
-            // The provider takes no key for these: whatever the tool declares, a retry is not harmless.
-            plain_policy.forwards_key_for_ms = None;
-            if plain_policy.when_unknown == WhenUnknown::Retry && !plain_policy.idempotent {
-                plain_policy.when_unknown = WhenUnknown::Halt;
-            }
-            plain_key = KeyPassed::Callers;
-        }
         let (mut keyed, mut plain) = (layer.clone(), layer);
+        if in_force.compares_credential {
+            fingerprint_headers.push(AUTHORIZATION);
+            keyed = keyed.fingerprint_headers(fingerprint_headers);
+        }
         if let Some(provider) = &config.provider {
             let judged =
                 |placed| Rules { judge: Some(judge_of(provider.clone(), placed)), ..config.rules.clone() };
@@ -159,13 +149,12 @@ impl Route {
                 .rules(judged(Placed::Ours))
                 .own_key(Arc::new(move |parts, body| own.given(parts, body)));
             plain = plain.rules(judged(Placed::Nothing));
-            keyed_policy.ignore.extend(key_field(provider));
         }
         Self {
             pattern: config.pattern.clone(),
             tool: config.tool.clone(),
-            keyed: keyed.policy(keyed_policy).layer(to(key)),
-            plain: plain.policy(plain_policy).layer(to(plain_key)),
+            keyed: keyed.policy(in_force.keyed).layer(to(key)),
+            plain: plain.policy(in_force.plain).layer(to(plain_key)),
             dry_run: config.dry_run,
             is_checked: config.check.is_some(),
             about_tenants: advice::about_tenants(config.pattern.as_str(), &config.tenant),
@@ -174,7 +163,7 @@ impl Route {
             way,
             dialect: config.dialect,
             methods: config.methods.clone(),
-            takes_key,
+            takes_key: in_force.takes_key,
         }
     }
 

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::connection::{Client, First};
@@ -33,15 +34,25 @@ pub struct Listening {
     pub drain: Duration,
 }
 
-/// Serves on these lanes until `stop` resolves, then accepts no more and lets running requests end. Says how many
-/// connections were still open when the time for that was over. Effects may go on after that: the lanes are let go
-/// when the engine is drained.
+/// How serving has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopped {
+    /// Connections that were still open when the time for running requests was over.
+    pub open: usize,
+    /// When it began to stop.
+    pub since: Instant,
+    /// When that time is over, for whatever else is waited for.
+    pub deadline: Instant,
+}
+
+/// Serves on these lanes until `stop` resolves, then accepts no more and lets running requests end. Effects may go on after
+/// that: the lanes are let go when the engine is drained.
 pub async fn serve(
     listener: TcpListener,
     lanes: &Lanes,
     listening: Listening,
     stop: impl Future<Output = ()>,
-) -> usize {
+) -> Stopped {
     let (stopping, stopped) = watch::channel(false);
     let places = Arc::new(Semaphore::new(listening.connections_max));
     let mut stop = pin!(stop);
@@ -79,10 +90,13 @@ pub async fn serve(
     }
     drop((listener, stopped));
     stopping.send_replace(true);
-    match tokio::time::timeout(listening.drain, stopping.closed()).await {
+    let since = Instant::now();
+    let deadline = since + listening.drain;
+    let open = match tokio::time::timeout_at(deadline, stopping.closed()).await {
         Ok(()) => 0,
         Err(_) => stopping.receiver_count(),
-    }
+    };
+    Stopped { open, since, deadline }
 }
 
 fn peer(address: SocketAddr, scheme: &'static str, place: Option<OwnedSemaphorePermit>) -> Peer {

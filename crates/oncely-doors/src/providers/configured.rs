@@ -10,7 +10,7 @@ use super::{OWN_MAX, Provider, Providers};
 use crate::settings::{Reader, member};
 
 /// The fields of a row. A test holds them against the table that comes with the program.
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 22] = [
     "name",
     "title",
     "hosts",
@@ -21,6 +21,7 @@ const FIELDS: [&str; 21] = [
     "chars_max",
     "charset",
     "scope",
+    "per_credential",
     "retention",
     "when_unknown",
     "methods",

@@ -76,6 +76,8 @@ pub struct Provider {
     pub charset: Option<String>,
     /// What a key is unique within, in words.
     pub scope: Option<String>,
+    /// Whether it remembers a key for one credential only, such as an API key: under another one the same key is new to it.
+    pub per_credential: bool,
     /// How long it remembers a key; `None` where that is not published: then the key is no licence to try again.
     pub retention_ms: Option<u64>,
     /// What a later call does when the outcome is unknown, where the key alone does not make a retry harmless.

@@ -55,6 +55,8 @@ pub struct ProviderRow {
     chars_max: Option<usize>,
     charset: Option<String>,
     scope: Option<String>,
+    #[serde(default)]
+    per_credential: bool,
     retention: Option<String>,
     when_unknown: Option<String>,
     #[serde(default)]
@@ -183,6 +185,7 @@ impl ProviderRow {
             chars_max: self.chars_max,
             charset: self.charset,
             scope: self.scope,
+            per_credential: self.per_credential,
             retention_ms: self
                 .retention
                 .map(|text| parse_duration(&text))

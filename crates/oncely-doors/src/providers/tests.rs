@@ -63,6 +63,18 @@ fn every_row_is_right_and_the_table_is_the_one_that_ships() {
 }
 
 #[test]
+fn what_a_scope_says_of_credentials_is_what_routes_go_by() {
+    let mut bound = Vec::new();
+    for provider in Providers::builtin().iter() {
+        let scope = provider.scope.as_deref().unwrap_or("");
+        let said = scope.contains("API key") || scope.contains("credential");
+        assert_eq!(provider.per_credential, said, "{}: {scope}", provider.name);
+        bound.extend(provider.per_credential.then_some(provider.name.as_str()));
+    }
+    assert_eq!(bound, ["modern-treasury", "svix"]);
+}
+
+#[test]
 fn every_key_that_is_made_fits_every_provider_and_stays_unique() {
     for provider in Providers::builtin().iter() {
         let mut seen = std::collections::HashSet::new();

@@ -13,7 +13,17 @@ finish() {
 }
 trap finish EXIT
 
-printf '[defaults]\nwait_for = "0ms"\n' >"$home/oncely.toml"
+cat >"$home/oncely.toml" <<'END'
+[defaults]
+wait_for = "0ms"
+
+[[route]]
+match = "/pay/**"
+upstream = "http://127.0.0.1:9"
+provider = "modern-treasury"
+methods = ["POST", "PUT"]
+tenant = { header = "X-Tenant" }
+END
 export HOME=$home ONCELY_ADMIN_TOKEN=schemathesis-0123456789
 cd "$home"
 mkfifo ready

@@ -1,7 +1,7 @@
 //! The admin API beside the gateway: its address, who may ask, and the engine that both share.
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use clap::Args;
 use oncely::{Observer, Oncely};
 use oncely_doors::admin::{self, AdminState, Metrics, MetricsSource, Scope, Settings, Tokens};
+use oncely_doors::gateway::config::RouteConfig;
 use oncely_doors::redact::Redaction;
 use oncely_doors::telemetry::MetricsText;
 use tokio::net::TcpListener;
@@ -17,6 +18,9 @@ use super::lookout::Ears;
 use crate::context::{Context, read_secret, variable};
 use crate::exit::{self, Failure};
 use crate::output;
+
+/// Where it is if nobody says it: on this machine only.
+pub(super) const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7301);
 
 /// A token that may write, and one that may only read.
 pub(super) const TOKEN_VARIABLES: [(&str, &str, Scope); 2] =
@@ -82,14 +86,13 @@ pub(crate) async fn open(
     }
     let ears = Ears::beside(Arc::clone(&metrics));
     let oncely = Oncely::observed(Arc::new(store), Arc::clone(&ears) as Arc<dyn Observer>);
-    let default = AdminAddress::At(SocketAddr::from(([127, 0, 0, 1], 7301)));
     let redaction = settings.redaction.clone();
     let state = AdminState::new(oncely.clone(), Arc::new(context.policy.clone()))
         .with_namespace(context.namespace.clone())
         .with_tokens(tokens(context, args, &settings)?)
         .with_redaction(settings.redaction)
         .with_metrics(metrics);
-    let AdminAddress::At(address) = args.admin.or(configured).unwrap_or(default) else {
+    let AdminAddress::At(address) = args.admin.or(configured).unwrap_or(AdminAddress::At(ADMIN)) else {
         return Ok(Admin { oncely, ears, redaction, state, listener: None });
     };
     state.check(address).map_err(|error| Failure::usage(format!("{error}; nothing ran")))?;
@@ -125,6 +128,12 @@ impl Admin {
     /// Adds counters of another part of the process.
     pub(crate) fn with_source(mut self, source: Arc<dyn MetricsSource>) -> Self {
         self.state = self.state.with_source(source);
+        self
+    }
+
+    /// Tells of the policies of these routes.
+    pub(crate) fn with_routes(mut self, routes: Vec<RouteConfig>) -> Self {
+        self.state = self.state.with_routes(routes);
         self
     }
 

@@ -12,7 +12,7 @@ use oncely_doors::settings::{SecretSetting, ServeSettings, unused_tools};
 use oncely_doors::telemetry::headers;
 use oncely_store::sealed::Keys;
 
-use super::admin::{AdminAddress, TOKEN_VARIABLES};
+use super::admin::{ADMIN, AdminAddress, TOKEN_VARIABLES};
 use crate::context::{Context, variable};
 use crate::exit::Failure;
 
@@ -57,13 +57,41 @@ pub(crate) fn tell_unreached(config: &GatewayConfig) -> Vec<String> {
 
 /// A route that leads back to where the gateway listens.
 pub(crate) fn tell_round(config: &GatewayConfig, listening: SocketAddr) -> Option<String> {
-    let route = config.routes.iter().find(|route| route.upstream.is_at(listening))?;
+    let way = way_to(config, listening)?;
+    Some(format!("{way}, where this gateway listens itself: its requests would go round for ever"))
+}
+
+/// A route that leads to where the admin API listens. To it, such a request comes from this machine.
+pub(crate) fn tell_inside(config: &GatewayConfig, admin: SocketAddr) -> Option<String> {
+    let way = way_to(config, admin)?;
     Some(format!(
-        "the route {} leads to {}://{}, where this gateway listens itself: its requests would go round for ever",
-        route.pattern.as_str(),
-        route.upstream.scheme(),
-        route.upstream.authority
+        "{way}, where the admin API of this gateway listens: whoever can reach the gateway could read and change the ledger. \
+         Let callers of the admin API connect to its own address"
     ))
+}
+
+/// The first route that leads to this address, in words.
+fn way_to(config: &GatewayConfig, address: SocketAddr) -> Option<String> {
+    let route = config.routes.iter().find(|route| route.upstream.is_at(address))?;
+    let (scheme, authority) = (route.upstream.scheme(), &route.upstream.authority);
+    Some(format!("the route {} leads to {scheme}://{authority}", route.pattern.as_str()))
+}
+
+/// Routes that refuse requests without a key although they do not say so; a line for each.
+pub(crate) fn tell_bound(config: &GatewayConfig) -> Vec<String> {
+    let bound = config.routes.iter().filter_map(|route| {
+        let provider = route.provider.as_ref().filter(|_| !route.policy.require_key)?;
+        route.in_force().compares_credential.then(|| {
+            format!(
+                "the route {} refuses requests without a key: {} remembers a key for one credential only, and without a key of \
+                 the caller's a retry with another credential would be taken for a new request. require_key = true in the route \
+                 says the same; with when_unknown = \"halt\" for its tool nothing is retried, and no key is needed",
+                route.pattern.as_str(),
+                provider.title
+            )
+        })
+    });
+    bound.collect()
 }
 
 /// Certificates that no client will take now; a line for each.
@@ -100,11 +128,31 @@ pub(crate) fn examine(context: &Context) -> Result<Findings, Failure> {
     }
     findings.look_at_tls(context, &settings);
     findings.warnings.extend(tell_unreached(&settings.gateway));
-    findings.problems.extend(tell_round(&settings.gateway, settings.gateway.listen.unwrap_or(LISTEN)));
+    findings.warnings.extend(tell_bound(&settings.gateway));
+    findings.look_at_ways(&settings.gateway);
     Ok(findings)
 }
 
 impl Findings {
+    /// Routes that lead to the gateway or its admin API. Where the file does not say where these listen, whoever starts it may.
+    fn look_at_ways(&mut self, gateway: &GatewayConfig) {
+        let unless = |line: Option<String>, flag: &str| {
+            line.map(|line| {
+                format!("{line}. oncely serve refuses it, unless {flag} or [server] names another address")
+            })
+        };
+        match gateway.listen {
+            Some(listen) => self.problems.extend(tell_round(gateway, listen)),
+            None => self.warnings.extend(unless(tell_round(gateway, LISTEN), "--listen")),
+        }
+        // What cannot be read as an address was found when the file was read.
+        match gateway.admin.as_deref().map(str::parse::<AdminAddress>) {
+            Some(Ok(AdminAddress::At(admin))) => self.problems.extend(tell_inside(gateway, admin)),
+            None => self.warnings.extend(unless(tell_inside(gateway, ADMIN), "--admin")),
+            Some(_) => {}
+        }
+    }
+
     fn look_at_tokens(&mut self, context: &Context, settings: &ServeSettings) {
         for token in &settings.admin.tokens {
             let good = |secret: &str| {

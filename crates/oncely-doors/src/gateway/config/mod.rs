@@ -24,6 +24,7 @@
 //! Loading never stops at the first problem, and every problem names its place and what is allowed.
 
 mod check;
+mod in_force;
 mod route;
 mod values;
 
@@ -37,6 +38,7 @@ use oncely::redact::Redaction;
 use oncely_core::limits::{HTTP_CALLS_MAX, HTTP_CALLS_PER_KEY_MAX, HTTP_CONNECTIONS_MAX};
 use toml::de::DeTable;
 
+pub use self::in_force::InForce;
 pub use self::route::RouteConfig;
 use crate::gateway::Patience;
 use crate::providers::Providers;
