@@ -95,7 +95,10 @@ impl OncelyLayer {
     }
 
     fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
-        change(Arc::make_mut(&mut self.door.settings));
+        let settings = Arc::make_mut(&mut self.door.settings);
+        change(settings);
+        // In whichever order it is told of them.
+        request::count_headers(settings);
         self
     }
 

@@ -1,5 +1,7 @@
 //! From a request to a call: whose it is, which key it carries, and what it means.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::request::Parts;
@@ -177,6 +179,18 @@ pub(super) fn over_body(mut policy: Policy) -> Policy {
         policy.key = address.chain(policy.key.iter().map(inside)).collect();
     }
     policy
+}
+
+/// Headers that are part of what a request means are part of a key made of fields, too: equal fields for two accounts are two
+/// intents.
+pub(super) fn count_headers(settings: &mut Settings) {
+    let Ok(headers) = Selector::parse("/headers") else { return };
+    let wanted = !settings.headers.is_empty() && !settings.policy.key.is_empty();
+    if wanted != settings.policy.key.contains(&headers) {
+        let key = &mut Arc::make_mut(&mut settings.policy).key;
+        key.retain(|selector| *selector != headers);
+        key.extend(wanted.then_some(headers));
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod browsers;
+mod fields;
 mod passing;
 mod places;
 
