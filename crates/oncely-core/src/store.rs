@@ -286,7 +286,8 @@ pub trait Store: Send + Sync + 'static {
     /// clock's word for how long. Moment 0 says: always.
     fn steady_since(&self) -> Millis;
 
-    /// Lists records, oldest first, from a place that an earlier page named (0 for the start).
+    /// Lists records, oldest first, from a place that an earlier page named (0 for the start). A page may end before the limit
+    /// where its records are large: only one that names no next page is the last.
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>>;
 
     /// Reads the audit log.

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use oncely::transfer::{Progress, Stage, Transfer, TransferError};
 use oncely::{Answer, Begun, Oncely, Policy, outcome};
-use oncely_core::{Filter, Gate, LogQuery, Millis, Move, Outcome, Store, WhenUnknown};
+use oncely_core::{
+    Filter, Gate, LogQuery, Millis, Move, Outcome, PurgeReport, Store, StoreFuture, WhenUnknown,
+};
 use oncely_store::MemoryStore;
 
 /// A ledger whose clock is turned by hand.
@@ -88,6 +90,8 @@ async fn what_arrived_and_is_not_what_was_sent_is_found_and_the_new_ledger_stays
         (Stage::Events, "DELETE FROM audit WHERE seq = (SELECT max(seq) FROM audit)", "shorter"),
         (Stage::Events, "UPDATE audit SET at = at + 1", "the log differs"),
         (Stage::Comparing, "UPDATE tally SET count = count + 1", "is too high"),
+        (Stage::Comparing, "UPDATE tally SET count = count - 1", "is too low"),
+        (Stage::Comparing, "DELETE FROM tally", "did not arrive"),
     ] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("new.db");
@@ -220,6 +224,81 @@ async fn a_ledger_that_has_moved_does_not_tell_that_nothing_happened() {
     Transfer::new(old, new.clone()).run(Duration::ZERO, |_| {}).await.unwrap();
     assert!(refused(engine, policy.clone()).await.is_err(), "where it went, the key may have run since");
     assert!(matches!(refused(Oncely::new(new), policy).await.unwrap(), Answer::Refused(_)));
+}
+
+/// A program was killed when it had marked the one end, and before it noticed that it had marked the other.
+#[tokio::test]
+async fn a_ledger_that_was_to_be_moved_to_itself_is_free_again() {
+    let mark = |other: &str| {
+        let other = other.to_owned();
+        Gate::Filling(Move { id: [7; 16], run: 5, other, shift_ms: 0, steady_since: Millis(0) })
+    };
+    for give_up in [false, true] {
+        let end = |transfer: Transfer| async move {
+            match give_up {
+                false => transfer.run(Duration::ZERO, |_| {}).await.unwrap_err(),
+                true => transfer.give_up().await.unwrap_err(),
+            }
+        };
+        // Two names of one ledger.
+        let (one, _) = at(1);
+        let gate = mark(&one.describe());
+        one.turn_gate(Gate::Open, gate.clone()).await.unwrap();
+        let error = end(Transfer::new(one.clone(), one.clone())).await;
+        assert!(matches!(error, TransferError::Same(_)), "{error}");
+        assert_eq!(one.gate().await.unwrap(), Gate::Open);
+        ended(&Oncely::new(one), "k", outcome::created(&1)).await;
+
+        // A copy of a ledger that bears the same mark is another one.
+        let (one, other) = (at(1).0, at(1).0);
+        for store in [&one, &other] {
+            store.turn_gate(Gate::Open, gate.clone()).await.unwrap();
+        }
+        let error = end(Transfer::new(one.clone(), other.clone())).await;
+        assert!(matches!(error, TransferError::Elsewhere(_)), "{error}");
+        assert_eq!((one.gate().await.unwrap(), other.gate().await.unwrap()), (gate.clone(), gate.clone()));
+
+        // One that is being filled from a third, or that holds a part of it, is not opened.
+        for (gate, part) in [(mark("third:"), false), (gate, true)] {
+            let (one, _) = at(1);
+            if part {
+                ended(&Oncely::new(one.clone()), "k", outcome::created(&1)).await;
+            }
+            one.turn_gate(Gate::Open, gate.clone()).await.unwrap();
+            let error = end(Transfer::new(one.clone(), one.clone())).await;
+            assert!(matches!(error, TransferError::Elsewhere(_)), "{error}");
+            assert_eq!(one.gate().await.unwrap(), gate);
+        }
+    }
+}
+
+/// A ledger in which something is due that somebody holds: a purge finds it every time and drops nothing.
+struct Held {
+    store: Arc<dyn Store>,
+    purges: AtomicU64,
+}
+
+impl Store for Held {
+    fn purge(&self, _: usize) -> StoreFuture<'_, PurgeReport> {
+        let purges = self.purges.fetch_add(1, Ordering::SeqCst);
+        assert!(purges < 100, "it goes on for ever");
+        // In the first round there is something that nobody holds.
+        let records_removed = u64::from(purges == 0);
+        Box::pin(async move { Ok(PurgeReport { records_removed, more: true, ..PurgeReport::default() }) })
+    }
+
+    oncely_core::hand_on!(store: describe peek create load replace note watch liveness owner now steady_since scan log tally
+        tallies census flush health gate turn_gate import);
+}
+
+#[tokio::test]
+async fn what_somebody_holds_is_not_waited_for_before_a_move() {
+    let old = Arc::new(Held { store: at(1).0, purges: AtomicU64::new(0) });
+    ended(&Oncely::new(old.clone()), "k", outcome::created(&1)).await;
+    let begun = old.purges.swap(0, Ordering::SeqCst);
+    assert!(begun <= 1, "a call purges now and then");
+    let report = Transfer::new(old.clone(), at(1).0).run(Duration::ZERO, |_| {}).await.unwrap();
+    assert_eq!((report.records, old.purges.load(Ordering::SeqCst)), (1, 2));
 }
 
 /// A program of before the gate has the file open and does not look at it.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use oncely::policy_file::parse_duration;
 use oncely_core::limits::PAGE_MAX;
-use oncely_core::{IntentId, LogQuery, LoggedEvent, Millis, Store};
+use oncely_core::{IntentId, LogQuery, LoggedEvent, Millis, Store, StoreErrorKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::find;
@@ -173,12 +173,17 @@ impl<'a> Log<'a> {
         output::stream(&format!("{id}  {}", view::event_line(&event)))
     }
 
-    /// The name behind an id never changes, so it is read once; a forgotten record has none.
+    /// The name behind an id never changes, so it is read once. A forgotten record has none, and one that cannot be read tells
+    /// none: its events are what is left to look at.
     async fn name_of(&mut self, intent: IntentId) -> Result<Option<NameView>, Failure> {
         if let Some(name) = self.names.get(&intent) {
             return Ok(Some(name.clone()));
         }
-        let Some(stored) = self.store.load(intent).await? else { return Ok(None) };
+        let stored = match self.store.load(intent).await {
+            Err(error) if error.kind == StoreErrorKind::Corrupt => None,
+            loaded => loaded?,
+        };
+        let Some(stored) = stored else { return Ok(None) };
         let name = NameView::of(&stored.record.body.name);
         if self.names.len() >= NAMES_MAX {
             self.names.clear();

@@ -68,6 +68,11 @@ fn a_record_whose_encryption_key_is_lost_can_be_forgotten() {
     assert_eq!((world.run(&line).status.code(), world.effects("k")), (Some(12), 1));
     let listed = lines(&world.run(&["ls", "--json", "--store", &world.from]).stdout);
     let id = listed[0]["id"].as_str().unwrap();
+    for which in [&["log"][..], &["log", "--id", id]] {
+        let log = world.run(&[which, &["--json", "--store", &world.from]].concat());
+        assert!(log.status.success(), "{which:?}: {}", text(&log.stdout));
+        assert!(lines(&log.stdout).iter().any(|event| event["id"] == id), "{which:?}");
+    }
     world.json(&["forget", "--unreadable", "--yes", "--json", id, "--store", &world.from], 0);
     assert_eq!((world.run(&line).status.code(), world.effects("k")), (Some(0), 2));
 }
@@ -93,6 +98,21 @@ fn is_told_and_forgotten(world: &World, damage: impl FnOnce(IntentId)) {
     let served: Value = serde_json::from_str(&served).unwrap();
     assert_eq!((status, served["records"].as_array().unwrap().len()), (200, 2), "{served}");
     assert_eq!(served["unreadable"][0]["id"], torn.as_str(), "{served}");
+    // The log tells of everybody, and of it alone: what it says is all that is left of that record.
+    let log = world.run(&["log", "--json", "--store", store]);
+    assert!(log.status.success(), "{}", text(&log.stdout));
+    let told = lines(&log.stdout);
+    assert!(told.iter().any(|event| event["id"] == torn.as_str() && event["key"].is_null()), "{told:?}");
+    for key in ["whole", "new"] {
+        assert!(told.iter().any(|event| event["key"] == key), "{key}: {told:?}");
+    }
+    // On Redis the places of its events are kept in the record itself.
+    if !store.starts_with("redis:") {
+        let log = world.run(&["log", "--id", &torn, "--json", "--store", store]);
+        assert!(log.status.success(), "{}", text(&log.stdout));
+        let events: Vec<Value> = lines(&log.stdout).iter().map(|event| event["event"].clone()).collect();
+        assert_eq!(events, ["began", "succeeded"]);
+    }
     world.json(&["purge", "--json", "--store", store], 0);
     let report = world.json(&["doctor", "--json", "--store", store], 0);
     let checks = report["checks"].as_array().unwrap();

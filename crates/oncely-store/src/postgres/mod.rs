@@ -18,6 +18,7 @@ mod moving;
 mod options;
 mod params;
 mod pool;
+mod purge;
 mod queue;
 mod read;
 mod request;

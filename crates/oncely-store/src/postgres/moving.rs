@@ -7,12 +7,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use oncely_core::{Draft, Event, Gate, Import, LoggedEvent, Millis, Move, Stamp, Tally, Version};
+use oncely_core::{Draft, Event, Gate, Import, LoggedEvent, Millis, Move, Record, Stamp, Tally, Version};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::errors::Trouble;
 use super::exec::{Entry, Patience, create_all};
+use super::limits::{BATCH_BYTES_MAX, BATCH_MAX};
+use super::request::bytes_of;
 use super::rows::{self, Half};
 use super::session::{Param, Session};
 use super::shared::Shared;
@@ -31,9 +33,9 @@ pub(crate) async fn gate(session: &mut Session) -> Result<Gate, Trouble> {
 
 /// Turns the gate if it stands as expected; answers how it stands then.
 pub(crate) async fn turn(session: &mut Session, from: &Gate, to: Gate) -> Result<Gate, Trouble> {
-    begin(session).await?;
+    session.begin().await?;
     let turned = turn_inside(session, from, to).await;
-    end(session, turned).await
+    session.end(turned).await
 }
 
 async fn turn_inside(session: &mut Session, from: &Gate, to: Gate) -> Result<Gate, Trouble> {
@@ -77,9 +79,9 @@ pub(crate) async fn import(
     under: &Move,
     import: Import,
 ) -> Result<(), Trouble> {
-    begin(session).await?;
+    session.begin().await?;
     let brought = import_inside(shared, session, under, import).await;
-    end(session, brought).await
+    session.end(brought).await
 }
 
 async fn import_inside(
@@ -95,10 +97,9 @@ async fn import_inside(
     stands.admits_import(&shared.address, under)?;
     let run = (under.run as i64).to_string();
     session.write_sql("SELECT set_config('oncely.run', $1, true)", &[(&run, Type::TEXT)]).await?;
-    if !import.records.is_empty() {
+    for piece in pieces(&import.records) {
         let kept = |at: Millis| Stamp::Kept(at);
-        let mut entries: Vec<Entry> = import
-            .records
+        let mut entries: Vec<Entry> = piece
             .iter()
             .map(|record| Entry {
                 intent: record.intent,
@@ -118,6 +119,23 @@ async fn import_inside(
     }
     log(session, &import.events).await?;
     raise(session, &import.tallies).await
+}
+
+/// Records in the order in which they came, no more at once than a statement carries for callers.
+fn pieces(mut records: &[Arc<Record>]) -> Vec<&[Arc<Record>]> {
+    let mut pieces = Vec::new();
+    while !records.is_empty() {
+        let mut bytes = 0;
+        let fits = |record: &&Arc<Record>| {
+            bytes += bytes_of(&record.body);
+            bytes <= BATCH_BYTES_MAX
+        };
+        let fit = records.iter().take(BATCH_MAX).take_while(fits).count();
+        let (piece, rest) = records.split_at(fit.max(1));
+        pieces.push(piece);
+        records = rest;
+    }
+    pieces
 }
 
 /// Logs events with their own times, after all that are there, and adds them to their records' trails.
@@ -176,22 +194,6 @@ ON CONFLICT (namespace, tool, counter) DO UPDATE SET count = greatest(t.count, e
         session.write_sql(&sql, &params).await?;
     }
     Ok(())
-}
-
-async fn begin(session: &mut Session) -> Result<(), Trouble> {
-    session.write_sql("BEGIN", &[]).await.map(drop)
-}
-
-/// Ends a transaction with what became of it. An error after the commit was asked for proves nothing.
-async fn end<T>(session: &mut Session, done: Result<T, Trouble>) -> Result<T, Trouble> {
-    match done {
-        Ok(done) => session.write_sql("COMMIT", &[]).await.map(|_| done),
-        Err(trouble) if trouble.ends_connection() => Err(trouble),
-        Err(trouble) => {
-            session.write_sql("ROLLBACK", &[]).await?;
-            Err(trouble)
-        }
-    }
 }
 
 fn of_rows(rows: &[Row]) -> Result<Gate, Trouble> {

@@ -8,7 +8,7 @@ use oncely_core::{StoreError, StoreErrorKind};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
-use super::limits::POOL_MAX;
+use super::limits::{ANSWER_WITHIN, POOL_MAX};
 
 /// The settings that an address may carry, for messages.
 const ALLOWED: &str = "schema, pool, durability, prepared, listen, wait, queue, sslmode, sslrootcert, and what a \
@@ -75,6 +75,9 @@ pub struct PostgresOptions {
     /// How often a caller that waits for a record looks by itself where messages arrive: one can be lost with its sender.
     /// Whoever waits may see that long after it that an owner is lost: leave it short.
     pub look_every: Duration,
+    /// How long an answer of the server is awaited before a caller is told that it is not known what was written. To be left
+    /// below what a caller waits for its claim.
+    pub answer_within: Duration,
 }
 
 impl PostgresOptions {
@@ -111,6 +114,7 @@ impl PostgresOptions {
             wait: Duration::from_secs(10),
             queue_max: 16_384,
             look_every: Duration::from_millis(250),
+            answer_within: ANSWER_WITHIN,
         }
     }
 

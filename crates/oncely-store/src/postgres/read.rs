@@ -7,10 +7,12 @@ use oncely_core::limits::PAGE_MAX;
 use oncely_core::{
     Filter, IntentId, LogQuery, LoggedEvent, Millis, Page, Record, StateName, Stored, Unreadable, Version,
 };
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::errors::Trouble;
 use super::exec::load_many;
+use super::limits::BATCH_BYTES_MAX;
 use super::session::{Param, Session};
 use super::shared::Shared;
 use super::sql::{COLUMN_COUNT, COLUMNS};
@@ -19,12 +21,32 @@ use crate::codec::{batch_of, unpack_events};
 use crate::listing::{exact_intent, id_range};
 use crate::wire::Damaged;
 
-/// Rows that are read at once, at least: what the filter leaves out is seen only here.
+/// Rows that are read at once where the filter leaves some out: that is seen only here.
 const CHUNK: usize = 256;
+/// The bytes of a row that count: results may be large.
+const SIZE: &str = "(length(r.body) + coalesce(length(r.result), 0))";
 /// How long a place in the log that was given away may stay empty before it counts as never used.
 const GAP_MS: u64 = 1_000;
 /// How often it is looked whether those who may fill it are done.
 const GAP_LOOK: Duration = Duration::from_millis(10);
+
+/// Reads records in this order, as many as `$2` says and as fit into one answer; one at least. Each comes with its place,
+/// when it is due, its state, and the bytes up to it. The server knows how long a result is without reading it.
+pub(crate) fn within_bytes(from: &str, order: &str) -> String {
+    format!(
+        "SELECT r.* FROM (
+  SELECT r.*, sum({SIZE}) OVER (ORDER BY r.{order} ROWS UNBOUNDED PRECEDING) AS total
+  FROM (SELECT {COLUMNS}, r.id, r.due, r.state FROM {from} ORDER BY r.{order} LIMIT $2) r
+) r WHERE r.total - {SIZE} < {BATCH_BYTES_MAX} ORDER BY r.{order}"
+    )
+}
+
+/// Whether such rows may have been cut short by their bytes.
+pub(crate) fn is_cut(rows: &[Row]) -> Result<bool, Trouble> {
+    let Some(last) = rows.last() else { return Ok(false) };
+    let total: i64 = last.try_get(COLUMN_COUNT + 3)?;
+    Ok(usize::try_from(total).unwrap_or(usize::MAX) >= BATCH_BYTES_MAX)
+}
 
 /// Lists records, oldest first.
 pub(crate) async fn scan(
@@ -47,8 +69,9 @@ pub(crate) async fn scan(
     let mut page = Page::of(Vec::new(), None, now);
     let query = ScanQuery::new(filter, session.statements().schema.as_str());
     let (mut last, mut at) = (from, i64::try_from(from).unwrap_or(i64::MAX));
+    // One more than asked for tells whether there is more.
+    let mut chunk = i64::try_from(limit + 1).unwrap_or(i64::MAX);
     loop {
-        let chunk = i64::try_from(CHUNK.max(limit + 1)).unwrap_or(i64::MAX);
         let rows = session.read_sql(&query.sql, &query.params(&at, &chunk)).await?;
         for row in &rows {
             at = row.try_get(COLUMN_COUNT)?;
@@ -66,14 +89,21 @@ pub(crate) async fn scan(
                 Err(unreadable) => page.unreadable.push(unreadable),
             }
         }
-        if i64::try_from(rows.len()).unwrap_or(i64::MAX) < chunk {
+        let (cut, empty) = (is_cut(&rows)?, page.items.is_empty() && page.unreadable.is_empty());
+        if cut && !empty {
+            // A shorter page, rather than one whose bytes nobody has bounded.
+            page.next = u64::try_from(at).ok();
             return Ok(page);
         }
+        if !cut && i64::try_from(rows.len()).unwrap_or(i64::MAX) < chunk {
+            return Ok(page);
+        }
+        chunk = chunk.max(CHUNK as i64);
     }
 }
 
 /// The record of a row of a listing, or what is known of one that cannot be read.
-fn readable(row: &tokio_postgres::Row) -> Result<Result<Record, Unreadable>, Trouble> {
+fn readable(row: &Row) -> Result<Result<Record, Unreadable>, Trouble> {
     let (intent, Damaged(why)) = match rows::read_any(row, 0) {
         Err(Trouble::Unreadable(intent, damage)) => (intent, damage),
         read => return read.map(Ok),
@@ -91,10 +121,7 @@ struct ScanQuery {
 
 impl ScanQuery {
     fn new(filter: &Filter, schema: &str) -> Self {
-        let mut query = Self {
-            sql: format!("SELECT {COLUMNS}, r.id, r.due, r.state FROM {schema}.record r WHERE r.id > $1"),
-            values: Vec::new(),
-        };
+        let mut query = Self { sql: format!("{schema}.record r WHERE r.id > $1"), values: Vec::new() };
         match filter.state {
             Some(StateName::Running) => query.sql.push_str(" AND r.due = 0"),
             Some(StateName::InDoubt) => query.sql.push_str(" AND r.due = 1"),
@@ -127,7 +154,7 @@ impl ScanQuery {
         if let Some(before) = filter.changed_before {
             query.and("r.changed_at <", time(before), Type::INT8);
         }
-        query.sql.push_str(" ORDER BY r.id LIMIT $2");
+        query.sql = within_bytes(&query.sql, "id");
         query
     }
 
@@ -216,7 +243,7 @@ struct Piece {
     batches: Vec<(i64, Millis)>,
 }
 
-fn unpack(rows: &[tokio_postgres::Row]) -> Result<Piece, Trouble> {
+fn unpack(rows: &[Row]) -> Result<Piece, Trouble> {
     let mut piece = Piece::default();
     for row in rows {
         let (seq, at) = (row.try_get::<_, i64>(0)?, rows::now(row, 1)?);

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use oncely_core::{
-    Created, Draft, Event, Filter, Gate, Import, IntentId, LogQuery, LoggedEvent, Millis, Move, Page,
+    Body, Created, Draft, Event, Filter, Gate, Import, IntentId, LogQuery, LoggedEvent, Millis, Move, Page,
     PurgeReport, Replaced, StateName, Stored, Tally, Version,
 };
 
 use super::rows::Half;
+use crate::codec::kept;
 
 /// What a caller asks for.
 pub(crate) enum Request {
@@ -89,6 +90,14 @@ pub(crate) enum Lane {
 
 pub(crate) const LANES: [Lane; 4] = [Lane::Create, Lane::Put, Lane::Load, Lane::Job];
 
+/// What a request takes besides what it keeps for a caller, in bytes.
+const BESIDES: usize = 512;
+
+/// What a record takes in a statement, about.
+pub(crate) fn bytes_of(body: &Body) -> usize {
+    BESIDES + kept(&body.state).map_or(0, |bytes| bytes.len())
+}
+
 impl Request {
     pub(crate) fn lane(&self) -> Lane {
         match self {
@@ -107,12 +116,11 @@ impl Request {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let kept = |draft: &Draft| super::rows::result(draft).map_or(0, <[u8]>::len);
-        512 + match self {
+        match self {
             Self::Create { draft, events, .. } | Self::Put { draft, events, .. } => {
-                kept(draft) + events.as_ref().map_or(0, Vec::len)
+                bytes_of(&draft.body) + events.as_ref().map_or(0, Vec::len)
             }
-            _ => 0,
+            _ => BESIDES,
         }
     }
 

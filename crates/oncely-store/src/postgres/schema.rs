@@ -37,7 +37,7 @@ struct Step {
 /// The filler rows make the file of `record` large enough that no plan prefers to read all of it, also when it was
 /// planned while the table was empty and is used until the next ANALYZE; `vacuum_truncate` keeps it so, and spares the
 /// exclusive lock of a truncation.
-const STEPS: [Step; 4] = [
+const STEPS: [Step; 5] = [
     Step {
         oldest: 1,
         sql: r#"
@@ -151,6 +151,34 @@ ALTER TABLE {schema}.ledger ADD COLUMN id uuid NOT NULL DEFAULT gen_random_uuid(
         sql: r#"
 CREATE INDEX forgotten_at ON {schema}.forgotten (at);
 CREATE INDEX waiting_until ON {schema}.waiting (until);
+"#,
+    },
+    // A closing ledger takes what is logged of an attempt under way: that one was superseded is the one sign of a double
+    // effect. A write that makes a record another one gives it a new version; what is only logged leaves its version.
+    Step {
+        oldest: 1,
+        sql: r#"
+CREATE OR REPLACE FUNCTION {schema}.gate() RETURNS trigger LANGUAGE plpgsql AS $gate$
+DECLARE
+  g {schema}.gate%ROWTYPE;
+BEGIN
+  SELECT * INTO g FROM {schema}.gate;
+  IF g.phase = 1 AND (TG_TABLE_NAME = 'audit' OR TG_OP = 'DELETE') THEN
+    RETURN coalesce(NEW, OLD);
+  END IF;
+  -- An attempt that begins is a row that is new, or one that has a new version, is running from now on, and has an event
+  -- that tells of it.
+  IF g.phase = 1 AND TG_OP = 'UPDATE' THEN
+    IF NEW.state <> 1 OR NEW.trail = OLD.trail OR NEW.version = OLD.version THEN
+      RETURN NEW;
+    END IF;
+  END IF;
+  IF g.phase = 3 AND current_setting('oncely.run', true) = g.run::text THEN
+    RETURN coalesce(NEW, OLD);
+  END IF;
+  RAISE EXCEPTION USING ERRCODE = 'ON001', MESSAGE = coalesce(g.other, ''), DETAIL = coalesce(g.phase, 0)::text;
+END
+$gate$;
 "#,
     },
 ];

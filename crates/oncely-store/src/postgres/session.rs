@@ -10,14 +10,15 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Row, Statement};
 
 use super::connect::Link;
 use super::errors::Trouble;
-use super::limits::{ANSWER_WITHIN, HELD_ALONE};
-use super::options::Durability;
+use super::limits::HELD_ALONE;
+use super::options::{Durability, PostgresOptions};
 use super::sql::{HOT, Hot, Statements};
 
 /// Whether commits still wait for a standby, and for as much as when the connection was judged.
@@ -36,8 +37,11 @@ pub(crate) struct Session {
     statements: Arc<Statements>,
     names: Arc<Names>,
     durability: Durability,
+    answer_within: Duration,
     prepared: [Use; HOT],
     bound: Bound,
+    /// Whether a transaction of several statements was begun of which it is not known that it has ended.
+    inside: bool,
 }
 
 /// Whether the session itself bounds how long a statement waits for what somebody holds.
@@ -65,14 +69,46 @@ impl Session {
         link: Link,
         statements: Arc<Statements>,
         names: Arc<Names>,
-        durability: Durability,
+        options: &PostgresOptions,
     ) -> Self {
-        Self { link, statements, names, durability, prepared: Default::default(), bound: Bound::Not }
+        let (durability, answer_within) = (options.durability, options.answer_within);
+        let prepared = Default::default();
+        Self {
+            link,
+            statements,
+            names,
+            durability,
+            answer_within,
+            prepared,
+            bound: Bound::Not,
+            inside: false,
+        }
     }
 
-    /// Whether the connection is of use: it stands, and its server has not been replaced by another since.
+    /// Whether the connection is of use: it stands, it is in nobody's transaction, and its server has not been replaced by
+    /// another since.
     pub(crate) fn is_current(&self, newest_timeline: u64) -> bool {
-        !self.link.client.is_closed() && self.link.server.timeline >= newest_timeline
+        !self.link.client.is_closed() && !self.inside && self.link.server.timeline >= newest_timeline
+    }
+
+    /// Begins a transaction of several statements. Until the server has said that it is over, the connection serves nobody
+    /// else: what others wrote on it would be acknowledged, and lost with the transaction.
+    pub(crate) async fn begin(&mut self) -> Result<(), Trouble> {
+        self.inside = true;
+        self.write_sql("BEGIN", &[]).await.map(drop)
+    }
+
+    /// Ends it with what became of it. An error after the commit was asked for proves nothing.
+    pub(crate) async fn end<T>(&mut self, done: Result<T, Trouble>) -> Result<T, Trouble> {
+        let how = match &done {
+            Ok(_) => "COMMIT",
+            // The server takes it back when it finds that nobody is there any more.
+            Err(trouble) if trouble.ends_connection() => return done,
+            Err(_) => "ROLLBACK",
+        };
+        self.write_sql(how, &[]).await?;
+        self.inside = false;
+        done
     }
 
     /// Whether a lone write need not say itself how long it waits for a record that is held: from the second one on, where
@@ -83,7 +119,7 @@ impl Session {
             Bound::Not => self.bound = Bound::Soon,
             Bound::Soon => {
                 let sql = format!("SET lock_timeout = {}", HELD_ALONE.as_millis());
-                let set = bounded(self.link.client.batch_execute(&sql)).await;
+                let set = self.bounded(self.link.client.batch_execute(&sql)).await;
                 set.map_err(|trouble| match trouble {
                     // Nothing of the request itself was sent.
                     Trouble::Lost(why) => Trouble::Unsent(why),
@@ -101,9 +137,10 @@ impl Session {
         &self.statements
     }
 
-    /// Returns when the server has answered what was asked before; answers whether the connection can be used on.
+    /// Returns when the server has answered what was asked before; answers whether the connection can be used on. One that
+    /// fell silent within a transaction cannot: it is left for the server to end.
     pub(crate) async fn recover(&self) -> bool {
-        self.link.client.query_typed("SELECT 1", &[]).await.is_ok()
+        !self.inside && self.link.client.query_typed("SELECT 1", &[]).await.is_ok()
     }
 
     /// Runs a statement of the hot path that writes.
@@ -128,12 +165,12 @@ impl Session {
     /// Runs another statement that writes, without a name.
     pub(crate) async fn write_sql(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
         self.forget_warning();
-        self.send_and_look(bounded(self.link.client.query_typed(sql, params))).await
+        self.send_and_look(self.bounded(self.link.client.query_typed(sql, params))).await
     }
 
     /// Runs another statement that only reads, without a name.
     pub(crate) async fn read_sql(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
-        bounded(self.link.client.query_typed(sql, params)).await
+        self.bounded(self.link.client.query_typed(sql, params)).await
     }
 
     fn uses_names(&self) -> bool {
@@ -147,7 +184,8 @@ impl Session {
             Use::Never => self.prepared[which as usize] = Use::Once,
             Use::Once if named => {
                 let types: Vec<Type> = params.iter().map(|(_, of)| of.clone()).collect();
-                match bounded(self.link.client.prepare_typed(self.statements.hot(which), &types)).await {
+                let prepared = self.link.client.prepare_typed(self.statements.hot(which), &types);
+                match self.bounded(prepared).await {
                     Ok(statement) => self.prepared[which as usize] = Use::Named(statement),
                     Err(trouble) if trouble.is_lost_name() => self.names.0.store(true, Ordering::Relaxed),
                     // Nothing of the request itself was sent.
@@ -163,13 +201,13 @@ impl Session {
     async fn send(&self, which: Hot, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
         if let (Use::Named(statement), true) = (&self.prepared[which as usize], self.uses_names()) {
             let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
-            match bounded(self.link.client.query(statement, &values)).await {
+            match self.bounded(self.link.client.query(statement, &values)).await {
                 // Refused before it was run: without a name it means the same everywhere.
                 Err(trouble) if trouble.is_lost_name() => self.names.0.store(true, Ordering::Relaxed),
                 answered => return answered,
             }
         }
-        bounded(self.link.client.query_typed(self.statements.hot(which), params)).await
+        self.bounded(self.link.client.query_typed(self.statements.hot(which), params)).await
     }
 
     /// A write, and what there is to mind about it.
@@ -196,13 +234,24 @@ impl Session {
 
     async fn still_waits(&self) -> Result<bool, Trouble> {
         let judged = &self.link.server.synchronous_commit;
-        let rows = bounded(self.link.client.query_typed(STILL_WAITS, &[(judged, Type::TEXT)])).await;
+        let rows = self.bounded(self.link.client.query_typed(STILL_WAITS, &[(judged, Type::TEXT)])).await;
         // The write itself is not undone by what becomes of the look.
         let rows = rows.map_err(|trouble| match trouble {
             Trouble::Silent(why) => Trouble::Silent(why),
             other => Trouble::Lost(format!("after the write: {other:?}")),
         })?;
         Ok(rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)))
+    }
+
+    /// An end to waiting for an answer.
+    async fn bounded<T>(
+        &self,
+        answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, Trouble> {
+        match tokio::time::timeout(self.answer_within, answer).await {
+            Ok(answered) => Ok(answered?),
+            Err(_) => Err(Trouble::Silent(format!("no answer within {} s", self.answer_within.as_secs()))),
+        }
     }
 
     fn forget_warning(&self) {
@@ -248,12 +297,5 @@ fn poll_into<T>(
         && let Poll::Ready(value) = future.poll(cx)
     {
         *into = Some(value);
-    }
-}
-
-async fn bounded<T>(answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, Trouble> {
-    match tokio::time::timeout(ANSWER_WITHIN, answer).await {
-        Ok(answered) => Ok(answered?),
-        Err(_) => Err(Trouble::Silent(format!("no answer within {} s", ANSWER_WITHIN.as_secs()))),
     }
 }

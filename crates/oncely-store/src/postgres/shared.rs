@@ -69,8 +69,7 @@ impl Shared {
     }
 
     pub(crate) fn session(&self, link: Link) -> Session {
-        let durability = self.door.options.durability;
-        Session::new(link, Arc::clone(&self.statements), Arc::clone(&self.names), durability)
+        Session::new(link, Arc::clone(&self.statements), Arc::clone(&self.names), &self.door.options)
     }
 
     /// Whether a session is of use.

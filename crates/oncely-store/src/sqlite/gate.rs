@@ -30,11 +30,13 @@ pub(crate) fn read(connection: &Connection) -> Result<Gate, Trouble> {
 }
 
 /// Programs of before the gate do not look at it. What they would write is refused by the file itself: a ledger that is
-/// left has triggers for as long as it is closed. One that is filled was made by a program that knows the gate.
+/// left has triggers for as long as it is closed. One that is filled was made by a program that knows the gate. While one is
+/// closing, what is only logged of a record leaves its version, and is let in; an attempt that begins changes it.
 const NO_TRIGGERS: &str = "DROP TRIGGER IF EXISTS gate_insert; DROP TRIGGER IF EXISTS gate_update; DROP TRIGGER IF EXISTS gate_delete";
 const NONE_BEGIN: &str = "CREATE TRIGGER gate_insert BEFORE INSERT ON record \
      BEGIN SELECT RAISE(ABORT, 'the ledger has moved'); END; \
-     CREATE TRIGGER gate_update BEFORE UPDATE ON record WHEN NEW.state = 1 AND NEW.trail <> OLD.trail \
+     CREATE TRIGGER gate_update BEFORE UPDATE ON record \
+     WHEN NEW.state = 1 AND NEW.trail <> OLD.trail AND NEW.version <> OLD.version \
      BEGIN SELECT RAISE(ABORT, 'the ledger has moved'); END";
 const NOTHING_CHANGES: &str = "CREATE TRIGGER gate_insert BEFORE INSERT ON record \
      BEGIN SELECT RAISE(ABORT, 'the ledger has moved'); END; \

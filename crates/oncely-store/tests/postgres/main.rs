@@ -10,6 +10,7 @@ mod crowded;
 mod held;
 mod lost;
 mod migrating;
+mod moving;
 mod page;
 mod pooler;
 mod purging;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use oncely_core::StoreErrorKind;
+use oncely_core::{Change, Created, Event, EventKind, Gate, Millis, Move, Store, StoreErrorKind};
 use oncely_store::postgres::{Migrated, PostgresOptions, migrate, migration_sql};
 
+use crate::common::{LONG, draft, id, running, succeeded};
 use crate::{claim, database, open, refusal, server, with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -19,7 +20,7 @@ async fn many_who_open_a_new_ledger_at_once_make_it_once() {
         claim(&*opened.await.unwrap(), &format!("k{number}")).await.unwrap();
     }
     let options = PostgresOptions::parse(&address).unwrap();
-    assert_eq!(migrate(&options).await.unwrap(), Migrated { from: 4, to: 4 });
+    assert_eq!(migrate(&options).await.unwrap(), Migrated { from: 5, to: 5 });
 }
 
 #[tokio::test]
@@ -78,4 +79,37 @@ async fn a_plan_made_for_an_empty_ledger_does_not_read_all_of_a_full_one() {
     ask("VACUUM ANALYZE oncely.record");
     let plan = ask("EXPLAIN SELECT * FROM oncely.record WHERE head = '00000000-0000-0000-0000-000000000000'");
     assert!(plan.contains("record_pkey"), "{plan}");
+}
+
+/// A ledger of version 2, as it was printed then.
+const OLD: &str = include_str!("../golden/postgres-2.sql");
+
+#[tokio::test]
+async fn a_ledger_that_is_closing_is_brought_up_to_date_and_then_takes_word_of_a_superseded_attempt() {
+    let address = server().fresh_database().unwrap();
+    let store = open(&address).await;
+    let Created::New(made) = claim(&*store, "k").await.unwrap() else { panic!("it was there") };
+    let of = Move { id: [7; 16], run: 1, other: "elsewhere:".into(), shift_ms: 0, steady_since: Millis(0) };
+    store.turn_gate(Gate::Open, Gate::Closing(of)).await.unwrap();
+    // The gate as it was before.
+    let function = OLD.split("CREATE FUNCTION").nth(1).unwrap().split("CREATE TRIGGER").next().unwrap();
+    let back = format!("CREATE OR REPLACE FUNCTION{function}; UPDATE oncely.ledger SET version = 4");
+    server().psql_in(database(&address), &back).unwrap();
+    let superseded = || vec![Event::new(id("k"), 1, EventKind::Superseded)];
+    let refused = store.note(superseded()).await.unwrap_err();
+    assert_eq!(refused.kind, StoreErrorKind::Moved, "{refused}");
+    let newer = open(&address).await;
+    let options = PostgresOptions::parse(&address).unwrap();
+    assert_eq!(migrate(&options).await.unwrap(), Migrated { from: 5, to: 5 });
+    // Also by the program that was there before.
+    for store in [&store, &newer] {
+        store.note(superseded()).await.unwrap();
+        assert_eq!(claim(&**store, "fresh").await.unwrap_err().kind, StoreErrorKind::Moved);
+        let again = Change::Put(Box::new(draft("k", running(), LONG)));
+        let begins = vec![Event::new(id("k"), 2, EventKind::Began)];
+        let begun = store.replace(id("k"), made.record.version, again, begins).await;
+        assert_eq!(begun.unwrap_err().kind, StoreErrorKind::Moved);
+    }
+    let end = Change::Put(Box::new(draft("k", succeeded("end"), LONG)));
+    store.replace(id("k"), made.record.version, end, Vec::new()).await.unwrap();
 }

@@ -28,7 +28,7 @@ async fn a_new_ledger_is_made_by_hand_and_then_used_by_all() {
     }
     assert!(!has_ledger(&primary), "it was made all the same");
     let options = PostgresOptions::parse(&address).unwrap();
-    assert_eq!(migrate(&options).await.unwrap(), Migrated { from: 0, to: 4 });
+    assert_eq!(migrate(&options).await.unwrap(), Migrated { from: 0, to: 5 });
     assert!(matches!(claim(&*open(&address).await, "k").await.unwrap(), Created::New(_)));
 }
 

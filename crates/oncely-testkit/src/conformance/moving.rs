@@ -73,6 +73,14 @@ pub(super) async fn a_closing_ledger_lets_attempts_end_and_none_begin(ledger: Le
             store.replace(refusal.intent, refusal.version, retry, began(refusal.intent)).await,
         )?;
     }
+    // Word of an attempt that was superseded is the one sign of a double effect: it is taken while another is under way.
+    for store in &stores {
+        store.note(vec![Event::new(under_way, 1, EventKind::Superseded)]).await?;
+    }
+    let told = events(&*stores[0], under_way).await?;
+    let superseded = told.iter().filter(|logged| logged.event.kind == EventKind::Superseded).count();
+    hold!(superseded == 2, "{superseded} of 2 notes are found by their record: {told:?}");
+    hold!(load(&*stores[1], under_way).await? == made, "a note has changed its record");
     // By the handle that did not turn the gate.
     let ended = replace(&*stores[1], &made, succeeded(Some(b"end"))).await?.record;
     hold!(load(&*stores[0], under_way).await? == ended, "an attempt could not end");

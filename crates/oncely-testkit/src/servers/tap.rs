@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -33,6 +32,9 @@ struct State {
     cuts: usize,
     /// How often somebody asked, on any connection: pieces of requests with no answer between them are one.
     turns: usize,
+    /// The most bytes that went one way on a connection before anything came back.
+    largest_request: usize,
+    largest_answer: usize,
     /// Both ends of every connection, by its number.
     open: Vec<(u64, TcpStream, TcpStream)>,
     next: u64,
@@ -52,6 +54,15 @@ enum Direction {
     Answer,
 }
 
+/// What goes to and fro on one connection.
+#[derive(Debug, Default)]
+struct Talk {
+    /// Which way the last piece went,
+    last: Option<Direction>,
+    /// and how much has gone that way since the other had its say.
+    bytes: usize,
+}
+
 impl Tap {
     /// A tap on the way to this address, passing everything.
     pub fn to(target: SocketAddr) -> Result<Self, Trouble> {
@@ -64,6 +75,8 @@ impl Tap {
             answer_budget: None,
             cuts: 0,
             turns: 0,
+            largest_request: 0,
+            largest_answer: 0,
             open: Vec::new(),
             next: 0,
         };
@@ -144,6 +157,17 @@ impl Tap {
         locked(&self.shared.state).turns
     }
 
+    /// The bytes of the largest request since the last time that this was asked: all that was sent before anything came
+    /// back.
+    pub fn largest_request(&self) -> usize {
+        std::mem::take(&mut locked(&self.shared.state).largest_request)
+    }
+
+    /// The bytes of the largest answer since then: all that came back before anything more was sent.
+    pub fn largest_answer(&self) -> usize {
+        std::mem::take(&mut locked(&self.shared.state).largest_answer)
+    }
+
     /// How many connections are open.
     pub fn connections(&self) -> usize {
         locked(&self.shared.state).open.len()
@@ -207,27 +231,22 @@ impl Shared {
             state.open.push((number, kept.0, kept.1));
             number
         };
-        let (requests, asks) = (self.clone(), Arc::new(AtomicBool::new(false)));
-        let asked = asks.clone();
-        let pump = thread::spawn(move || requests.pump(from_client, to_server, Direction::Request, &asked));
-        self.pump(server, client, Direction::Answer, &asks);
+        let (requests, talk) = (self.clone(), Arc::new(Mutex::new(Talk::default())));
+        let talked = talk.clone();
+        let pump = thread::spawn(move || requests.pump(from_client, to_server, Direction::Request, &talked));
+        self.pump(server, client, Direction::Answer, &talk);
         let _ = pump.join();
         locked(&self.state).open.retain(|(known, _, _)| *known != number);
     }
 
-    /// `asks` says whether the last piece of the connection was one of a request.
-    fn pump(&self, mut from: TcpStream, mut to: TcpStream, direction: Direction, asks: &AtomicBool) {
+    fn pump(&self, mut from: TcpStream, mut to: TcpStream, direction: Direction, talk: &Mutex<Talk>) {
         let mut piece = vec![0; 64 * 1024];
         while let Ok(read @ 1..) = from.read(&mut piece) {
             let Some((_, delay)) = self.when_it_flows() else { break };
             if !delay.is_zero() {
                 thread::sleep(delay);
             }
-            if !asks.swap(direction == Direction::Request, Ordering::SeqCst)
-                && direction == Direction::Request
-            {
-                locked(&self.state).turns += 1;
-            }
+            self.count(&mut locked(talk), direction, read);
             let passed = if direction == Direction::Answer { self.spend(read) } else { read };
             if to.write_all(&piece[..passed]).is_err() {
                 break;
@@ -242,6 +261,19 @@ impl Shared {
         }
         // An end of either direction ends both: the servers here know no half-open connections.
         let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    }
+
+    fn count(&self, talk: &mut Talk, direction: Direction, read: usize) {
+        let turned = talk.last != Some(direction);
+        *talk = Talk { last: Some(direction), bytes: if turned { read } else { talk.bytes + read } };
+        let mut state = locked(&self.state);
+        match direction {
+            Direction::Request => {
+                state.turns += usize::from(turned);
+                state.largest_request = state.largest_request.max(talk.bytes);
+            }
+            Direction::Answer => state.largest_answer = state.largest_answer.max(talk.bytes),
+        }
     }
 
     /// How much of an answer of this length passes.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use oncely_core::{
-    Filter, Import, LogQuery, LoggedEvent, Millis, Move, Page, Record, Store, StoreError, Stored, Unreadable,
+    Filter, Import, LogQuery, LoggedEvent, Millis, Move, Page, Record, Store, StoreError, Stored, Tally,
+    Unreadable,
 };
 
 use super::{PAGE, Progress, Stage, Transfer, TransferError, is_running};
@@ -87,9 +88,11 @@ impl Transfer {
         Ok(())
     }
 
-    pub(super) async fn bring_counters(&self, of: &Move) -> Result<(), TransferError> {
-        let tallies = self.from().tallies().await?;
-        Ok(self.to.import(of.clone(), Import { tallies, ..Import::default() }).await?)
+    /// Brings the counters, and answers what was sent: they have to be there when everything is compared.
+    pub(super) async fn bring_counters(&self, of: &Move) -> Result<Vec<Tally>, TransferError> {
+        let sent = self.from().tallies().await?;
+        self.to.import(of.clone(), Import { tallies: sent.clone(), ..Import::default() }).await?;
+        Ok(sent)
     }
 
     pub(super) async fn count_here(&self) -> Result<u64, StoreError> {

@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
-use oncely_core::{Filter, Import, LoggedEvent, Move, Record, StateName, StoreError, Stored};
+use oncely_core::{Filter, Import, LoggedEvent, Move, Record, State, StateName, StoreError, Stored, Tally};
 use tokio::task::JoinSet;
 
 use super::carry::{Events, differs, moved, shifted};
 use super::{PAGE, Progress, Report, Stage, Transfer, TransferError, is_running};
 
+/// Most bytes of results that are asked for at once.
+const PART_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 impl Transfer {
     pub(super) async fn compare(
         &self,
         of: &Move,
+        counters: &[Tally],
         progress: &mut impl FnMut(&Progress),
     ) -> Result<Report, TransferError> {
         let mut report = Report {
@@ -31,7 +35,7 @@ impl Transfer {
             return Err(TransferError::Differs(message));
         }
         report.events = self.compare_events(of).await?;
-        report.counters = self.compare_counters().await?;
+        report.counters = self.compare_counters(counters).await?;
         Ok(report)
     }
 
@@ -76,6 +80,15 @@ impl Transfer {
 
     /// Those of these records that are not there; one that is there and different ends the comparison.
     async fn missing(&self, sent: &[Arc<Record>]) -> Result<Vec<Arc<Record>>, TransferError> {
+        let mut missing = Vec::new();
+        for part in parts(sent) {
+            missing.extend(self.missing_in(part).await?);
+        }
+        Ok(missing)
+    }
+
+    /// The same of a part of them, all of which are asked for at once.
+    async fn missing_in(&self, sent: &[Arc<Record>]) -> Result<Vec<Arc<Record>>, TransferError> {
         let mut loads = JoinSet::new();
         for record in sent {
             let (store, record) = (Arc::clone(&self.to), Arc::clone(record));
@@ -156,22 +169,62 @@ impl Transfer {
         }
     }
 
-    /// Replays go on in the old ledger while it is read, so its counters may be ahead.
-    async fn compare_counters(&self) -> Result<u64, TransferError> {
+    /// Replays go on in the old ledger while it is read, so its counters may be ahead: each lies between what was sent and
+    /// what the old ledger counts by now.
+    async fn compare_counters(&self, sent: &[Tally]) -> Result<u64, TransferError> {
         let there = self.to.tallies().await?;
         let here = self.from().tallies().await?;
-        let same = |a: &oncely_core::Tally, b: &oncely_core::Tally| {
-            a.namespace == b.namespace && a.tool == b.tool && a.counter == b.counter
+        let count_in = |tallies: &[Tally], of: &Tally| {
+            let same =
+                |a: &&Tally| (&a.namespace, &a.tool, a.counter) == (&of.namespace, &of.tool, of.counter);
+            tallies.iter().find(same).map(|tally| tally.count)
         };
+        let differs = |of: &Tally, how: &str| {
+            let message = format!("the counter {} of {} {how}", of.counter.as_str(), of.tool.as_str());
+            Err(TransferError::Differs(message))
+        };
+        for sent in sent {
+            match count_in(&there, sent) {
+                None => return differs(sent, "did not arrive"),
+                Some(found) if found < sent.count => return differs(sent, "is too low"),
+                Some(_) => {}
+            }
+        }
         for found in &there {
-            if !here.iter().any(|sent| same(sent, found) && sent.count >= found.count) {
-                let message =
-                    format!("the counter {} of {} is too high", found.counter.as_str(), found.tool.as_str());
-                return Err(TransferError::Differs(message));
+            if count_in(&here, found).is_none_or(|counted| counted < found.count) {
+                return differs(found, "is too high");
             }
         }
         Ok(there.len() as u64)
     }
+}
+
+/// Splits records so that what they keep is not all asked for at once: a ledger may answer such requests together.
+fn parts(mut records: &[Arc<Record>]) -> Vec<&[Arc<Record>]> {
+    let mut parts = Vec::new();
+    while !records.is_empty() {
+        let mut bytes = 0;
+        let fits = |record: &&Arc<Record>| {
+            bytes += kept_bytes(&record.body.state);
+            bytes <= PART_BYTES_MAX
+        };
+        let fit = records.iter().take_while(fits).count();
+        let (part, rest) = records.split_at(fit.max(1));
+        parts.push(part);
+        records = rest;
+    }
+    parts
+}
+
+/// The bytes that a record keeps for a caller.
+fn kept_bytes(state: &State) -> usize {
+    let kept = match state {
+        State::Running { .. } => None,
+        State::Succeeded { result, .. } => result.as_ref(),
+        State::Rejected { failure, .. } => failure.detail.as_ref(),
+        State::InDoubt { doubt, .. } => doubt.evidence.as_ref(),
+    };
+    kept.map_or(0, |bytes| bytes.len())
 }
 
 fn stopped() -> TransferError {

@@ -181,9 +181,9 @@ impl Transfer {
         self.close(&of, wait, &mut progress).await?;
         self.bring_records(&of, &mut progress).await?;
         self.bring_events(&of, &mut progress).await?;
-        self.bring_counters(&of).await?;
+        let counters = self.bring_counters(&of).await?;
         self.hold_closed(&of).await?;
-        let report = self.compare(&of, &mut progress).await?;
+        let report = self.compare(&of, &counters, &mut progress).await?;
         self.turn(&self.to, Gate::Filling(of), Gate::Open).await?;
         self.mark_finished().await?;
         Ok(Report { resumed, ..report })
@@ -193,6 +193,9 @@ impl Transfer {
     /// then stays closed for good: it is a part of the old one, and getting older.
     pub async fn give_up(&self) -> Result<(), TransferError> {
         let (left, filled) = (self.from().gate().await?, self.to.gate().await?);
+        if self.free_itself(&left, &filled).await? {
+            return Err(TransferError::Same(self.to.describe()));
+        }
         let (Gate::Closing(out) | Gate::Closed(out)) = &left else {
             return Err(self.elsewhere(&left, &filled));
         };
