@@ -21,6 +21,7 @@ mod installing;
 mod passing;
 mod policy;
 mod sessions;
+mod settling;
 mod statuses;
 mod streaming;
 mod tasks;
