@@ -1,9 +1,15 @@
 //! What must hold for any bytes that a client or a server sends: no panic, and no reading of another message than the one
 //! that everybody else reads.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use oncely::policy_file::PolicyFile;
-use oncely_core::Effect;
+use oncely::policy_file::{Annotate, PolicyFile};
+use oncely::{Answer, Replay};
+use oncely_core::{
+    AttemptToken, Body, Digest, Effect, Fingerprint, IntentName, Key, Millis, Namespace, Record, Retention,
+    Scope, Settled, State, ToolName, Version,
+};
 use oncely_doors::mcp::call::{self, ToolCall};
 use oncely_doors::mcp::classify;
 use oncely_doors::mcp::cut::Cut;
@@ -14,6 +20,7 @@ use oncely_doors::mcp::json::Members;
 use oncely_doors::mcp::link::{Addressee, OwnIds};
 use oncely_doors::mcp::message::{self, Message, Response};
 use oncely_doors::mcp::opening::Opening;
+use oncely_doors::mcp::reply::{self, Era, Form, Schema};
 use oncely_doors::mcp::tools::{Added, Tool, rewrite};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -77,8 +84,7 @@ fn tool_call(request: &message::Request<'_>, sent: Option<&Value>, added: Added)
     let Ok(call) = ToolCall::read(request) else { return };
     let Ok(asked) = call.ask(added) else { return };
     let forwarded = call.forward("ours", &asked, None);
-    let breaks = content(&forwarded).iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count();
-    assert_eq!(breaks, 0, "two lines are two messages");
+    assert!(!breaks(content(&forwarded)), "two lines are two messages");
     let Some(sent) = sent else { return };
     assert_eq!(sent["params"]["name"], call.name.as_str());
     let forwarded: Value = serde_json::from_slice(&forwarded).expect("what is forwarded is JSON");
@@ -135,6 +141,54 @@ pub fn server_line(line: &[u8]) {
         let after: Value = serde_json::from_str(&changed).expect("a list stays JSON");
         assert_eq!(before["name"], after["name"]);
     }
+}
+
+/// What is kept as a result, by whoever gave it: its replay is one line of JSON, and what a person gave is a tool result.
+pub fn kept_result(kept: &[u8]) {
+    let forms = [(Annotate::Text, Era::Legacy), (Annotate::Off, Era::Modern)];
+    for settled in [Settled::Attempt, Settled::Person("ann".into())] {
+        let is_given = settled != Settled::Attempt;
+        let answer = Answer::Replayed(replay_of(kept, settled));
+        for (annotate, era) in forms {
+            let form = Form { annotate, era, schema: Schema::Free };
+            let line = message::result("7", &reply::answered(form, &answer));
+            assert!(line.ends_with(b"\n") && !breaks(content(&line)), "one line is one message");
+            serde_json::from_slice::<&RawValue>(&line).expect("a replay is JSON");
+            let Ok(replay) = serde_json::from_slice::<Value>(&line) else { continue };
+            let result = &replay["result"];
+            let is_one = ["content", "task", "resultType"].iter().any(|name| result.get(name).is_some());
+            assert!(!is_given || is_one, "{result}");
+        }
+    }
+}
+
+fn breaks(text: &[u8]) -> bool {
+    text.iter().any(|byte| matches!(byte, b'\n' | b'\r'))
+}
+
+fn replay_of(kept: &[u8], settled: Settled) -> Replay {
+    let digest = Digest([1; 32]);
+    let name = IntentName {
+        namespace: Namespace::default(),
+        scope: Scope::none(),
+        tool: ToolName::parse("mcp:server/pay").expect("a tool"),
+        key: Key::explicit("k").expect("a key"),
+    };
+    let body = Body {
+        name: name.clone(),
+        fingerprint: Fingerprint { canonical: digest, raw: digest },
+        generation: 1,
+        attempts: 1,
+        tries: 1,
+        rejections: 0,
+        token: AttemptToken([1; 16]),
+        retention: Retention { replay_for_ms: 1, remember_for_ms: 1 },
+        state: State::Succeeded { effect: Effect::Executed, result: Some(kept.into()), settled },
+    };
+    let at = Millis(1);
+    let intent = name.intent_id();
+    let record = Record { intent, version: Version(1), created_at: at, sent_at: at, changed_at: at, body };
+    Replay { record: Arc::new(record), now: at, kept: true }
 }
 
 /// A stream, cut anywhere: the same lines and events come out as if it had come at once.

@@ -244,7 +244,8 @@ impl Campaign<'_> {
             chain.extend(below.into_iter().map(|pid| (Victim::Server, pid)));
             return chain;
         }
-        let servers: Vec<Pid> = below.iter().flat_map(|proxy| children_of(*proxy)).collect();
+        let servers: Vec<Pid> =
+            below.iter().flat_map(|proxy| children_of(*proxy)).filter(|pid| !watches(*pid)).collect();
         chain.extend(below.into_iter().map(|pid| (Victim::Proxy, pid)));
         chain.extend(servers.into_iter().map(|pid| (Victim::Server, pid)));
         chain
@@ -298,7 +299,17 @@ fn end_orphans(chain: &[(Victim, Pid)]) {
 }
 
 fn listens(line: &[u8]) -> bool {
-    line.split(|byte| *byte == 0).any(|argument| argument == b"--listen")
+    has(line, "--listen")
+}
+
+/// Whether a child of the proxy is none of the server's: it only waits for the proxy's end.
+fn watches(pid: Pid) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    has(&line, "mcp-watch")
+}
+
+fn has(line: &[u8], argument: &str) -> bool {
+    line.split(|byte| *byte == 0).any(|there| there == argument.as_bytes())
 }
 
 /// How the tool ends for a key: the same in every attempt's arguments, since they are the payload.

@@ -180,7 +180,7 @@ pub enum DoubtCause {
     Reported,
     /// No answer in time.
     TimedOut,
-    /// The attempt panicked or was dropped before it ended.
+    /// The attempt panicked, was dropped or lost its connection before its end was seen.
     Abandoned,
     /// The process that ran it is gone.
     OwnerLost,

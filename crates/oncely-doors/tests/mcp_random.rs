@@ -7,7 +7,7 @@
 mod properties;
 
 /// Messages to start from: the more they say, the more their damage says.
-const SEEDS: [&str; 12] = [
+const SEEDS: [&str; 18] = [
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{"amount":5,"idempotency_key":"k","dry_run":true},"_meta":{"progressToken":"p","io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#,
     r#"{"jsonrpc":"2.0","id":"a\u0041","method":"to\u006fls/call","params":{"name":"pay","arguments":null,"requestState":"s","inputResponses":{}}}"#,
     r#"{"id":-3,"method":"tools/call","params":{"name":"x","arguments":{"a":12345678901234567890123,"b":1.50,"c":[[[{}]]]},"task":{"ttl":1}}}"#,
@@ -17,12 +17,18 @@ const SEEDS: [&str; 12] = [
     r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"Invalid params","data":{"x":1}}}"#,
     r#"{"result":{"resultType":"input_required","inputRequests":{}},"jsonrpc":"2.0","id":"z"}"#,
     r#"{"name":"pay","annotations":{"readOnlyHint":false},"inputSchema":{"type":"object","properties":{"a":{"x-mcp-header":"A"}},"additionalProperties":false}}"#,
+    r##"{"name":"pay","inputSchema":{"$ref":"#/$defs/a~1b","required":["dry_run"],"$defs":{"a/b":{"properties":{"idempotency_key":{"type":"string"},"dry_run":{"type":"boolean"}}}}}}"##,
+    r#"{"name":"pay","inputSchema":{"allOf":[{"properties":{"a":{}}},{"oneOf":[{"properties":{"action":{"const":"plan"},"dry_run":{"type":"boolean"}}},{"required":["idempotency_key"]}]}]}}"#,
+    r##"{"name":"pay","inputSchema":{"if":{"$ref":"#/$defs/loop"},"then":{"anyOf":[true,{"$ref":"#"}]},"else":{"properties":{"dry_run":{}}},"$defs":{"loop":{"$ref":"#/$defs/loop"}}}}"##,
+    "{\n  \"content\": [\n    {\"type\": \"text\", \"text\": \"re_1\"}\r\n  ],\n  \"_meta\": {\n  }\n}\n",
+    r#"{"structuredContent":{"id":"re_1"},"isError":false}"#,
+    r#"{"task":{"taskId":"t","status":"working"},"resultType":"task"}"#,
     "event: message\r\nid: 7\r\ndata: {\"a\":\r\ndata: 1}\r\n\r\nretry: 5\n\ndata:x\n\n",
     "{\"id\":1,\"method\":\"ping\",\"params\":{\"a\":\r{\"id\":2,\"method\":\"tools/call\"}\n}}",
     "{\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"é\\ud83d\\ude00\",\"arguments\":{\"\":{}}}}",
 ];
 /// Pieces that a damaged message may get.
-const PIECES: [&str; 16] = [
+const PIECES: [&str; 20] = [
     "\"",
     "{",
     "}",
@@ -39,6 +45,10 @@ const PIECES: [&str; 16] = [
     "\"method\":",
     "\"name\":\"q\"",
     "1e999",
+    "\"$ref\":\"#\"",
+    "\"dry_run\"",
+    "\"allOf\":[",
+    "\"content\":[]",
 ];
 
 struct Random(u64);
@@ -83,6 +93,7 @@ fn damaged_messages_break_nothing() {
             let message = random.message();
             properties::client_line(&message);
             properties::server_line(&message);
+            properties::kept_result(&message);
         }
         for _ in 0..500 {
             let message = random.message();

@@ -30,7 +30,14 @@ fn an_http_status_does_not_overrule_an_answer_to_the_call() {
     let front = front(&home, &["--url", &url(server.port)]);
     let web = Web::begin(front.port);
     let reply = web.call("rpc_error", arguments.clone(), &[]);
-    assert_eq!((reply.status, &reply.messages()[0]["id"]), (400, &json!(1)));
+    let told = &reply.messages()[0];
+    assert_eq!((reply.status, &told["id"], &told["error"]["code"]), (400, &json!(1), &json!(-32600)));
+    // What is left to say is said here, too.
+    let (first, more) = told["error"]["message"].as_str().unwrap().split_once('\n').unwrap();
+    assert!(first == "no" && more.contains("Outcome unknown"), "{told}");
+    let envelope = &told["error"]["data"]["dev.oncely/envelope"];
+    assert_eq!(envelope["error"]["code"], "OUTCOME_UNKNOWN", "{told}");
+    assert_eq!(reply.header("x-server"), Some("scripted"), "the reply is the server's own otherwise");
     assert_eq!(code(&web.call("rpc_error", arguments.clone(), &[]).result()), "OUTCOME_UNKNOWN");
     assert_eq!(home.effects().len(), 1);
     let mut client = home.client_of(&["mcp", "--name", "another", "--url", &url(server.port)], &[]);

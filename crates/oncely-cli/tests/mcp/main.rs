@@ -8,6 +8,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod at_work;
 mod bad;
 mod careful;
 mod connecting;
@@ -23,6 +24,7 @@ mod passing;
 mod policy;
 mod renewing;
 mod sessions;
+mod settling;
 mod statuses;
 mod streaming;
 mod tasks;

@@ -7,6 +7,7 @@ by SEEN. Control: FLAGS is a directory in which files are waited for (see `pay` 
 import io
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -56,6 +57,20 @@ TOOLS = [
 if "ROUTED" in os.environ:
     region = {"type": "string", "x-mcp-header": "Region"}
     TOOLS.append({"name": "routed", "inputSchema": {"type": "object", "properties": {"region": region}}})
+if "ODD" in os.environ:
+    # Knows of dry runs only where it plans.
+    TOOLS.insert(0, {"name": "planned", "inputSchema": {"type": "object", "oneOf": [
+        schema(action="string", dry_run="boolean"), schema(action="string", amount="number")]}})
+    # On the first page and on the last, and only once as writing.
+    TOOLS.insert(0, {"name": "twice", "annotations": {"readOnlyHint": False}, "inputSchema": schema()})
+    TOOLS.append({"name": "twice", "annotations": {"readOnlyHint": True}, "inputSchema": schema()})
+# What a tool that is not waited for does when its server is gone.
+LEFT = """
+import os, sys, time
+open(sys.argv[1] + ".reached", "w").close()
+while not os.path.exists(sys.argv[1]) and os.path.isdir(os.path.dirname(sys.argv[1])):
+    time.sleep(0.005)
+"""
 
 
 def effect(text):
@@ -103,7 +118,7 @@ def call(params, send, modern):
         return text(f"{time.monotonic_ns()}")
     if name == "get_time":
         return text(f"{time.monotonic_ns()}")
-    if name in ("get_paid", "keyed", "progress", "routed"):
+    if name in ("get_paid", "keyed", "progress", "planned", "routed", "twice"):
         effect(name + " " + json.dumps(arguments, sort_keys=True))
         if token is not None:
             send({"jsonrpc": "2.0", "method": "notifications/progress",
@@ -121,6 +136,13 @@ def call(params, send, modern):
         effect("die")
         if "saying" in arguments:
             os.write(1, arguments["saying"].encode())
+        if "leaving" in arguments:
+            # In a session of its own, where nobody finds it who ends the server's group.
+            flag = os.path.join(FLAGS, arguments["leaving"])
+            subprocess.Popen([sys.executable, "-c", LEFT, flag], start_new_session=True, stdin=subprocess.DEVNULL,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            while not os.path.exists(flag + ".reached"):
+                time.sleep(0.005)
         os._exit(7)
     if name == "structured":
         effect("structured")

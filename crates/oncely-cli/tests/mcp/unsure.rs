@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::world::{Home, code, script, text};
+use crate::world::{Client, Home, ONCELY, code, script, text};
 
 #[test]
 fn a_tool_that_the_server_does_not_list_is_guarded_whatever_its_name() {
@@ -162,4 +162,52 @@ fn a_server_that_dies_in_the_middle_of_a_line_does_not_spoil_what_the_client_is_
     assert_eq!(code(&client.receive()["result"]), "OUTCOME_UNKNOWN");
     drop(client);
     assert_eq!(home.effects(), ["die"]);
+}
+
+/// A client of the server with its odd tools, which it lists in several pages.
+fn odd(home: &Home) -> Client {
+    let mut command = home.command(ONCELY);
+    command.args(["mcp", "--", "python3"]).arg(script()).env("PAGE", "5").env("ODD", "1");
+    let mut client = Client::start(command);
+    client.initialize();
+    client
+}
+
+#[test]
+fn a_dry_run_that_only_a_branch_of_the_schema_names_is_recorded_like_any_write() {
+    let home = Home::new();
+    let mut client = odd(&home);
+    for _ in 0..2 {
+        // The tool knows of no dry run here, and acts.
+        let told = client.call("planned", json!({ "action": "execute", "dry_run": true }));
+        assert_eq!(text(&told, 0), r#"done {"action": "execute", "dry_run": true}"#);
+    }
+    drop(client);
+    assert_eq!(home.effects(), [r#"planned {"action": "execute", "dry_run": true}"#]);
+    assert_eq!(home.states(), [("planned".into(), "succeeded".into())]);
+}
+
+#[test]
+fn a_tool_that_is_listed_on_two_pages_writes_if_it_does_so_on_one() {
+    for lists in ["oncely asks", "the client asks", "the client asks for the last page again"] {
+        let home = Home::new();
+        let mut client = odd(&home);
+        let (mut asked, mut last) = (json!({}), json!({}));
+        while lists != "oncely asks" {
+            let page = client.request("tools/list", asked.clone())["result"].clone();
+            last = asked;
+            match page.get("nextCursor") {
+                Some(cursor) => asked = json!({ "cursor": cursor }),
+                None => break,
+            }
+        }
+        if lists == "the client asks for the last page again" {
+            client.request("tools/list", last);
+        }
+        for _ in 0..2 {
+            client.call("twice", json!({}));
+        }
+        drop(client);
+        assert_eq!(home.effects(), ["twice {}"], "{lists}");
+    }
 }

@@ -26,7 +26,7 @@ pub fn look(record: &Record, store: &dyn Store) -> Left {
     };
     if record.body.name.tool.as_str().starts_with("mcp:") {
         return match &record.body.state {
-            // Its server answered, or ended: it is not at work on this any more.
+            // Its server answered: it is not at work on this any more.
             State::InDoubt { doubt, .. } if doubt.cause == DoubtCause::Reported => Left::Nobody,
             _ => look_for(owner, store, &format!("{OWNER_VARIABLE}={}", mark_of(&owner.process))),
         };

@@ -1,6 +1,6 @@
 //! The tools of a server, as far as they have been seen.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +13,19 @@ use super::tools::{Tool, kind_of};
 pub const TOOLS_MAX: usize = 10_000;
 /// A server that did not list its tools is not asked again for this long: others wait meanwhile.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
+
+/// How much of a server's list was seen at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listing {
+    /// All of it.
+    Whole,
+    /// One page of several.
+    Part,
+}
+
+fn reads(tool: &Tool) -> bool {
+    kind_of(None, Some(tool)).0 == Kind::Read
+}
 
 /// The tools of a server.
 #[derive(Default)]
@@ -78,24 +91,31 @@ impl Catalog {
     }
 
     /// Takes in what the server listed, unless it has changed since it was asked.
-    pub fn learn(&self, tools: impl IntoIterator<Item = Tool>, edition: u64) {
+    pub fn learn(&self, tools: impl IntoIterator<Item = Tool>, listing: Listing, edition: u64) {
         let mut seen = self.seen();
         if seen.edition != edition {
             return;
         }
-        let mut listed: HashMap<String, bool> = HashMap::new();
+        // One that is listed twice, and only once as reading, writes.
+        let mut writing: HashSet<String> = HashSet::new();
         for tool in tools {
-            // One that is listed twice, and only once as reading, writes.
-            let reads = kind_of(None, Some(&tool)).0 == Kind::Read;
-            if listed.insert(tool.name.clone(), reads) == Some(false) && reads {
-                listed.insert(tool.name, false);
+            let there = seen.tools.get(&tool.name);
+            let stays = match listing {
+                Listing::Whole => writing.contains(&tool.name),
+                // The other time may be in another part of the same list.
+                Listing::Part => there.is_some_and(|there| !reads(there)),
+            };
+            if stays && reads(&tool) {
                 continue;
             }
-            if seen.tools.len() < TOOLS_MAX || seen.tools.contains_key(&tool.name) {
-                seen.tools.insert(tool.name.clone(), Arc::new(tool));
-            } else {
+            if there.is_none() && seen.tools.len() >= TOOLS_MAX {
                 seen.dropped = true;
+                continue;
             }
+            if !reads(&tool) {
+                writing.insert(tool.name.clone());
+            }
+            seen.tools.insert(tool.name.clone(), Arc::new(tool));
         }
     }
 
@@ -143,7 +163,7 @@ pub struct NotAsked;
 
 #[cfg(test)]
 mod tests {
-    use super::{Catalog, TOOLS_MAX};
+    use super::{Catalog, Listing, TOOLS_MAX};
     use crate::mcp::tools::Tool;
 
     fn tool(name: &str, read_only: bool) -> Tool {
@@ -153,7 +173,7 @@ mod tests {
     #[test]
     fn more_tools_than_are_remembered_are_never_all() {
         let catalog = Catalog::default();
-        catalog.learn((0..=TOOLS_MAX).map(|i| tool(&format!("t{i}"), true)), 0);
+        catalog.learn((0..=TOOLS_MAX).map(|i| tool(&format!("t{i}"), true)), Listing::Whole, 0);
         catalog.complete(0);
         assert!(catalog.find("another").is_err());
     }
@@ -162,10 +182,24 @@ mod tests {
     fn a_tool_that_is_listed_twice_writes_if_it_does_so_once() {
         for order in [[true, false], [false, true]] {
             let catalog = Catalog::default();
-            catalog.learn(order.map(|reads| tool("a", reads)), 0);
+            catalog.learn(order.map(|reads| tool("a", reads)), Listing::Whole, 0);
             assert_eq!(catalog.last_known("a").unwrap().read_only, Some(false), "{order:?}");
             // What is listed anew counts.
-            catalog.learn([tool("a", true)], 0);
+            catalog.learn([tool("a", true)], Listing::Whole, 0);
+            assert_eq!(catalog.last_known("a").unwrap().read_only, Some(true));
+        }
+    }
+
+    #[test]
+    fn a_page_of_a_list_makes_no_tool_read_that_another_page_lists_as_writing() {
+        for order in [[true, false], [false, true]] {
+            let catalog = Catalog::default();
+            // A client may list the first page again, and not the second.
+            for reads in [order[0], order[1], order[0]] {
+                catalog.learn([tool("a", reads)], Listing::Part, 0);
+            }
+            assert_eq!(catalog.last_known("a").unwrap().read_only, Some(false), "{order:?}");
+            catalog.learn([tool("a", true)], Listing::Whole, 0);
             assert_eq!(catalog.last_known("a").unwrap().read_only, Some(true));
         }
     }
@@ -175,7 +209,7 @@ mod tests {
         let catalog = Catalog::default();
         let edition = catalog.edition();
         catalog.changed();
-        catalog.learn([tool("a", true)], edition);
+        catalog.learn([tool("a", true)], Listing::Whole, edition);
         catalog.complete(edition);
         assert!(catalog.find("a").is_err() && catalog.last_known("a").is_none());
     }
@@ -183,17 +217,17 @@ mod tests {
     #[test]
     fn what_was_known_before_a_change_is_the_last_that_is_known_until_they_are_listed_anew() {
         let catalog = Catalog::default();
-        catalog.learn([tool("a", true), tool("b", true)], 0);
+        catalog.learn([tool("a", true), tool("b", true)], Listing::Whole, 0);
         catalog.complete(0);
         catalog.changed();
         assert!(catalog.find("a").is_err());
         assert_eq!(catalog.last_known("a").unwrap().read_only, Some(true));
         // They change again while a part of them has been listed.
-        catalog.learn([tool("a", false)], 1);
+        catalog.learn([tool("a", false)], Listing::Whole, 1);
         catalog.changed();
         assert_eq!(catalog.last_known("a").unwrap().read_only, Some(false));
         assert_eq!(catalog.last_known("b").unwrap().read_only, Some(true));
-        catalog.learn([tool("a", true)], 2);
+        catalog.learn([tool("a", true)], Listing::Whole, 2);
         catalog.complete(2);
         assert_eq!(catalog.last_known("a").unwrap().read_only, Some(true));
         assert!(catalog.last_known("b").is_none(), "it is gone");

@@ -65,17 +65,12 @@ pub enum Talk {
     Some,
 }
 
-/// The protocol's codes for headers that contradict the message, and for a version that the server does not speak: both
-/// are said before a message is looked at.
-const BEFORE_THE_MESSAGE: [i64; 2] = [-32020, -32022];
-
 fn of_error(code: i64, message: &str, talk: Talk) -> Outcome {
     let about_the_call = code == i64::from(METHOD_NOT_FOUND) || code == i64::from(INVALID_PARAMS);
-    let known = (about_the_call && talk == Talk::None) || BEFORE_THE_MESSAGE.contains(&code);
     // Some SDKs answer so, too, when the *result* of a handler that has run does not fit its schema.
     let about_the_result =
         ["output", "structured content"].iter().any(|w| message.to_lowercase().contains(w));
-    if known && !about_the_result {
+    if about_the_call && talk == Talk::None && !about_the_result {
         return Outcome::rejected("INVALID_CALL", format!("the server refused the call ({code}): {message}"));
     }
     Outcome::unknown(format!(
@@ -202,7 +197,8 @@ mod tests {
             error(-32602, "Tool pay has an output schema but no structured content was provided"),
             "unknown"
         );
-        assert_eq!(error(-32020, "Header mismatch"), "rejected");
+        assert_eq!(error(-32020, "Header mismatch"), "unknown");
+        assert_eq!(error(-32022, "Unsupported protocol version"), "unknown");
         assert_eq!(error(-32600, "Invalid request"), "unknown");
         assert_eq!(error(-32603, "Internal error"), "unknown");
         assert_eq!(error(0, "Request cancelled"), "unknown");

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use memchr::memmem::Finder;
 
+use super::catalog::{Listing, TOOLS_MAX};
 use super::flight::Flight;
 use super::guard::Guard;
 use super::json::{self, Members};
@@ -47,16 +48,40 @@ pub(super) async fn answer(
     };
     let text = std::str::from_utf8(&answer).ok()?;
     let response = Response::read(text)?;
-    Some(rewritten(&session.guard, &response, &request.id, edition))
+    Some(rewritten(&session.guard, &response, &Asked::of(request), edition))
+}
+
+/// What a client asked for with `tools/list`.
+pub(super) struct Asked {
+    /// Its id, as it was written.
+    pub(super) id: String,
+    /// Whether it wants what follows a page.
+    goes_on: bool,
+}
+
+impl Asked {
+    /// What a request asks for.
+    pub(super) fn of(request: &Request<'_>) -> Self {
+        let params = request.members.object("params").unwrap_or_default();
+        Self { id: request.id.clone(), goes_on: cursor(&params, "cursor").is_some() }
+    }
+}
+
+/// Where a list goes on, as it is written.
+fn cursor<'a>(members: &'a Members<'_>, name: &str) -> Option<&'a str> {
+    members.get(name).filter(|raw| *raw != "null")
 }
 
 /// A server's list as the client should see it; what is listed is learnt by the way.
-pub(super) fn rewritten(guard: &Guard, response: &Response<'_>, id: &str, edition: u64) -> Vec<u8> {
+pub(super) fn rewritten(guard: &Guard, response: &Response<'_>, asked: &Asked, edition: u64) -> Vec<u8> {
+    let id = &asked.id;
     let Some(mut result) = response.result().and_then(|raw| Members::parse(raw).ok()) else {
         return response.under(id);
     };
     let Some(entries) = result.get("tools").and_then(json::items) else { return response.under(id) };
-    guard.catalog.learn(entries.iter().filter_map(|entry| Tool::read(entry.get())), edition);
+    let is_part = asked.goes_on || cursor(&result, "nextCursor").is_some();
+    let listing = if is_part { Listing::Part } else { Listing::Whole };
+    guard.catalog.learn(entries.iter().filter_map(|entry| Tool::read(entry.get())), listing, edition);
     let policy = |name: &str| guard.rules(name).declared.clone();
     let changed: Vec<Option<String>> = entries.iter().map(|entry| rewrite(entry.get(), policy)).collect();
     if changed.iter().all(Option::is_none) {
@@ -103,26 +128,42 @@ pub async fn learn(guard: &Guard, link: &Arc<dyn Link>, described: Option<&str>)
         return;
     }
     let edition = guard.catalog.edition();
+    let mut tools = Vec::new();
     // Whatever it is that kept it from listing all of them, the next call would find the same.
-    let _ = tokio::time::timeout(PATIENCE, pages(guard, link, described, edition)).await;
+    let asked = tokio::time::timeout(PATIENCE, pages(guard, link, described, &mut tools)).await;
+    let is_whole = asked.is_ok_and(|listed| listed.is_some());
+    // Taken in at once, since a tool may be on two pages.
+    guard.catalog.learn(tools, if is_whole { Listing::Whole } else { Listing::Part }, edition);
+    if is_whole {
+        guard.catalog.complete(edition);
+    }
     if !guard.catalog.is_complete() {
         guard.catalog.failed(edition);
     }
 }
 
-async fn pages(guard: &Guard, link: &Arc<dyn Link>, described: Option<&str>, edition: u64) -> Option<()> {
-    let mut cursor: Option<String> = None;
+/// Adds the tools of all pages, as far as they come; `None` if that is not all of them.
+async fn pages(
+    guard: &Guard,
+    link: &Arc<dyn Link>,
+    described: Option<&str>,
+    tools: &mut Vec<Tool>,
+) -> Option<()> {
+    let mut next: Option<String> = None;
     for _ in 0..PAGES_MAX {
-        let page = page(guard, link, described, cursor.as_deref()).await?;
+        let page = page(guard, link, described, next.as_deref()).await?;
         let text = std::str::from_utf8(&page).ok()?;
         let response = Response::read(text)?;
         let result = Members::parse(response.result()?).ok()?;
         let entries = json::items(result.get("tools")?)?;
-        guard.catalog.learn(entries.iter().filter_map(|entry| Tool::read(entry.get())), edition);
-        cursor = result.get("nextCursor").filter(|raw| *raw != "null").map(str::to_owned);
-        if cursor.is_none() {
-            guard.catalog.complete(edition);
+        tools.extend(entries.iter().filter_map(|entry| Tool::read(entry.get())));
+        next = cursor(&result, "nextCursor").map(str::to_owned);
+        if next.is_none() {
             return Some(());
+        }
+        // No more of them are remembered.
+        if tools.len() > TOOLS_MAX {
+            return None;
         }
     }
     None

@@ -231,7 +231,7 @@ impl<'a> Response<'a> {
 
 /// The answer with a result.
 pub fn result(id: &str, result: &str) -> Vec<u8> {
-    [r#"{"jsonrpc":"2.0","id":"#, id, r#","result":"#, result, "}\n"].concat().into_bytes()
+    line([r#"{"jsonrpc":"2.0","id":"#, id, r#","result":"#, result, "}"].concat())
 }
 
 /// The answer with an error.
@@ -240,10 +240,17 @@ pub fn error(id: &str, code: i32, message: &str) -> Vec<u8> {
     line(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}}}}}"#))
 }
 
-/// A message as a line.
-pub fn line(mut text: String) -> Vec<u8> {
-    text.push('\n');
-    text.into_bytes()
+/// A message as a line. Line breaks within it, as a person's editor or a server at an address makes them, can only stand
+/// between its tokens.
+pub fn line(message: impl Into<Vec<u8>>) -> Vec<u8> {
+    let mut line: Vec<u8> = message.into();
+    let mut from = 0;
+    while let Some(at) = memchr::memchr2(b'\n', b'\r', &line[from..]) {
+        line[from + at] = b' ';
+        from += at + 1;
+    }
+    line.push(b'\n');
+    line
 }
 
 #[cfg(test)]
@@ -299,6 +306,14 @@ mod tests {
         assert_eq!(
             flat("{\"a\":\"x\u{2028}y\u{2029}z\u{2027}\"}\n"),
             "{\"a\":\"x\\u2028y\\u2029z\u{2027}\"}\n"
+        );
+    }
+
+    #[test]
+    fn what_is_put_together_from_several_lines_is_one() {
+        assert_eq!(
+            super::result("7", "{\r\n  \"a\": \"\\n\"\n}\n"),
+            b"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{    \"a\": \"\\n\" } }\n"
         );
     }
 

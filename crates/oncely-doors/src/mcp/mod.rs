@@ -9,7 +9,7 @@
 //!   `naming`: what their names say; `schema`: which arguments they have.
 //! - [`call`]: a `tools/call`: its key, its payload, what the server gets. [`classify`]: what an answer proves.
 //! - [`guard`]: makes a call of the engine out of it, and [`reply`] a tool result out of the answer. `sending`: the call
-//!   on its way. `handle`: a task in place of a result.
+//!   on its way. `handle`: a task in place of a result. `stored`: results that are kept.
 //! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server.
 //! - [`stdio`], [`standard`], [`serve`]: a server that we start and a client that started us. [`outlet`]: the way out.
 //!   [`opening`], `long`: long messages, which pass as they come; [`cut`]: those that are too long. [`probe`]: asks a check command.
@@ -50,6 +50,7 @@ pub mod serve;
 pub mod session;
 pub mod standard;
 pub mod stdio;
+mod stored;
 mod ties;
 pub mod tools;
 mod wakeful;

@@ -5,9 +5,8 @@ use std::ffi::OsString;
 use oncely::policy_file::CheckCommand;
 use oncely::{Finding, Oncely, Probe};
 use oncely_core::{IntentName, ProcessId, Record};
-use serde_json::json;
 
-use super::json::Members;
+use super::stored;
 use crate::command::{Captured, DOWNSTREAM_KEY_PLACE, DOWNSTREAM_KEY_VARIABLE, KEY_VARIABLE, orphans};
 
 /// Names the process that guards a server, in the server's environment: how one that outlived its guard is found.
@@ -83,12 +82,5 @@ fn argv_of(check: &CheckCommand, key: &str, downstream_key: &str) -> Vec<OsStrin
 /// What a check printed as a tool result: as it is if it is one, else as text.
 fn as_result(output: &[u8]) -> Option<oncely_core::outcome::Payload> {
     let stdout = Captured::decode(output)?.stdout;
-    let text = String::from_utf8_lossy(&stdout);
-    let is_result = Members::parse(&text).is_ok_and(|members| members.has("content"));
-    let result = if is_result {
-        text.into_owned()
-    } else {
-        json!({ "content": [{ "type": "text", "text": text.trim_end() }] }).to_string()
-    };
-    Some(result.into_bytes().into())
+    Some(stored::given(&String::from_utf8_lossy(&stdout)).render().into_bytes().into())
 }

@@ -8,6 +8,7 @@ use oncely_core::{KeyOrigin, Record, State};
 use serde_json::{Value, json};
 
 use super::json::{self, Members};
+use super::stored;
 use crate::envelope::Envelope;
 use crate::tell;
 
@@ -165,7 +166,7 @@ fn replayed(form: Form, replay: &Replay) -> String {
         return own(form, mark, &text, &envelope);
     };
     // Hardly anything that was stored is no text, and to find that out takes less than to mend it.
-    let stored = std::str::from_utf8(result).map_or_else(|_| String::from_utf8_lossy(result), Cow::Borrowed);
+    let kept = std::str::from_utf8(result).map_or_else(|_| String::from_utf8_lossy(result), Cow::Borrowed);
     // Words of ours, which need no escapes.
     let item = format!(
         r#"{{"type":"text","text":"Replayed by oncely: attempt {} of this call succeeded {when}, and this is its result; nothing ran now. {}"}}"#,
@@ -180,7 +181,7 @@ fn replayed(form: Form, replay: &Replay) -> String {
         record.body.attempts,
         record.intent
     );
-    annotated(form, as_result(&stored), &item, REPLAYED, meta)
+    annotated(form, stored::result_of(&kept, &record.body.state), &item, REPLAYED, meta)
 }
 
 /// A stored result as the caller's era has it: one that was stored in the other era may lack its type.
@@ -189,19 +190,6 @@ fn of_era(era: Era, mut result: Members<'_>) -> Members<'_> {
         result.set("resultType", json::quote("complete"));
     }
     result
-}
-
-/// A stored result; what a person or a check gave in its place may be any text.
-fn as_result(stored: &str) -> Members<'_> {
-    Members::parse(stored).unwrap_or_else(|_| {
-        let mut result = Members::default();
-        result.set("content", format!("[{}]", text_item(stored.trim_end())));
-        result
-    })
-}
-
-fn text_item(text: &str) -> String {
-    format!(r#"{{"type":"text","text":{}}}"#, json::quote(text))
 }
 
 fn when_of(record: &Record) -> u64 {
@@ -237,18 +225,18 @@ fn annotated(form: Form, result: Members<'_>, item: &str, name: &str, meta: Stri
 fn spent(form: Form, replay: &Replay, answer: &Answer) -> String {
     let envelope = tell::without_running(answer).unwrap_or_else(|| Envelope::done("noop", Value::Null));
     let text = envelope.error.as_ref().map_or_else(String::new, |error| error.message.clone());
-    let stored = match &replay.record.body.state {
+    let kept = match &replay.record.body.state {
         State::Rejected { failure, .. } => failure.detail.clone(),
         _ => None,
     };
-    match stored {
+    match kept {
         // No result of the tool: it never got the call.
         Some(raw) if said_in(&raw).is_some() => {
             own(form, Mark::Error, &with_page(&text, Some(&raw)), &envelope)
         }
         Some(raw) => {
             let raw = String::from_utf8_lossy(&raw);
-            annotated(form, as_result(&raw), &text_item(&text), ENVELOPE, json::raw(&envelope))
+            annotated(form, stored::as_it_is(&raw), &stored::text_item(&text), ENVELOPE, json::raw(&envelope))
         }
         None => own(form, Mark::Error, &text, &envelope),
     }
@@ -265,7 +253,7 @@ pub fn executed(form: Form, execution: &Execution, record: &RecordName, raw: Opt
         // However quiet replays are meant to be: this has to be said.
         Some(raw) => {
             let form = Form { annotate: Annotate::Text, era: Era::Legacy, ..form };
-            annotated(form, as_result(raw), &text_item(&text), ENVELOPE, json::raw(&envelope))
+            annotated(form, stored::as_it_is(raw), &stored::text_item(&text), ENVELOPE, json::raw(&envelope))
         }
         None => own(form, Mark::Error, &text, &envelope),
     })
@@ -277,7 +265,7 @@ pub fn without_answer(form: Form, execution: &Execution, record: &RecordName) ->
         (_, Some(ours)) => ours,
         // The check found it done: what it printed is the result.
         (Outcome::Succeeded { result: Some(found), .. }, None) => {
-            of_era(form.era, as_result(&String::from_utf8_lossy(found))).render()
+            of_era(form.era, stored::as_it_is(&String::from_utf8_lossy(found))).render()
         }
         _ => refused(form, "NO_RESULT", "it has happened already; the check gave no result", false),
     }

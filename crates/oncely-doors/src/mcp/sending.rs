@@ -81,10 +81,17 @@ impl Sending {
                         let _ = engine.complete(info.intent(), info.token(), outcome).await;
                     }
                 });
-                Outcome::unknown("it was cancelled, and the server has not answered since")
+                let why = "it was cancelled, and the server has not answered since";
+                Outcome::Unknown(Doubt::new(DoubtCause::TimedOut, why))
             }
         }
     }
+}
+
+/// A doubt about a call to which no answer was read. Only an answer says that the server is not at work on it any more: what
+/// it started may go on when its output has ended, and even when it has exited itself.
+fn without_answer(why: impl Into<String>) -> Doubt {
+    Doubt::new(DoubtCause::Abandoned, why)
 }
 
 fn lost() -> Reply {
@@ -107,7 +114,7 @@ impl Judge {
                 });
             }
             Reply::Lost(NoAnswer { why, said }) => {
-                let doubt = Doubt::new(DoubtCause::Reported, why);
+                let doubt = without_answer(why);
                 return Outcome::Unknown(match said {
                     Some(said) => doubt.with_evidence(kept_as_said(&said)),
                     None => doubt,
@@ -116,7 +123,7 @@ impl Judge {
             Reply::Answered(bytes) => bytes,
         };
         let Some(response) = std::str::from_utf8(&bytes).ok().and_then(Response::read) else {
-            return Outcome::unknown("the server's answer cannot be read");
+            return Outcome::Unknown(without_answer("the server's answer cannot be read"));
         };
         let quiet = self.client_answers.load(Ordering::Acquire) == self.answers_before;
         let talk = if quiet { Talk::None } else { Talk::Some };

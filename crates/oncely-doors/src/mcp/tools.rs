@@ -25,7 +25,8 @@ pub struct Tool {
     pub has_own_key: bool,
     /// Whether it has an argument `dry_run` of its own.
     pub has_own_dry_run: bool,
-    /// Whether that argument is a boolean, so that `true` can only mean that nothing is to be done.
+    /// Whether that argument is a boolean in every call, so that `true` can only mean that nothing is to be done. One that
+    /// only a branch of the schema names may be ignored in others: there the call acts.
     pub has_boolean_dry_run: bool,
     /// Whether its results follow a schema.
     pub has_output_schema: bool,
@@ -278,5 +279,21 @@ mod tests {
         assert!(!rehearses("boolean", "pay", "{}"));
         assert!(!rehearses("string", "pay", r#"{"dry_run":true}"#));
         assert!(!rehearses("boolean", "off", r#"{"dry_run":true}"#), "the policy does not want it");
+    }
+
+    #[test]
+    fn a_dry_run_that_only_a_branch_of_the_schema_names_is_the_tools_own_and_no_rehearsal() {
+        let branch = r#"{"properties":{"dry_run":{"type":"boolean"}}}"#;
+        let policy = PolicyFile::empty().tool("pay");
+        let arguments = Members::parse(r#"{"action":"execute","dry_run":true}"#).unwrap();
+        for (schema, rehearses) in [
+            (format!(r#"{{"oneOf":[{branch},{{"properties":{{"action":{{}}}}}}]}}"#), false),
+            (format!(r#"{{"if":{{}},"then":{branch}}}"#), false),
+            (format!(r#"{{"allOf":[{branch}]}}"#), true),
+        ] {
+            let tool = Tool::read(&format!(r#"{{"name":"pay","inputSchema":{schema}}}"#)).unwrap();
+            assert!(!Added::to(Some(&tool), &policy, &arguments).dry_run, "{schema}");
+            assert_eq!(tool.only_rehearses(&arguments, &policy), rehearses, "{schema}");
+        }
     }
 }

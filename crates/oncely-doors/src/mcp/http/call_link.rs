@@ -26,8 +26,9 @@ pub(super) struct CallLink {
     client: Arc<dyn Client>,
     /// The client's id, as it was written.
     client_id: String,
-    /// How the server refused a call before it looked at it: the client is told in the same way.
-    refusal: Mutex<Option<Response<Bytes>>>,
+    /// How the server refused a call: the client is told in the same way. Without a body if that was an answer to the call,
+    /// of which there may be more to say.
+    refusal: Mutex<Option<Response<Option<Bytes>>>>,
     /// Whether the server answered with events.
     got_events: AtomicBool,
 }
@@ -74,13 +75,16 @@ impl CallLink {
         link
     }
 
-    fn kept_refusal(&self) -> MutexGuard<'_, Option<Response<Bytes>>> {
+    fn kept_refusal(&self) -> MutexGuard<'_, Option<Response<Option<Bytes>>>> {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How the server refused the call, if it did.
-    pub(super) fn refusal(&self) -> Option<AnyResponse> {
-        Some(self.kept_refusal().take()?.map(body::whole))
+    /// How the server refused the call, if it did; else the answer that was made of its own.
+    pub(super) fn refusal(&self, answered: Vec<u8>) -> Result<AnyResponse, Vec<u8>> {
+        match self.kept_refusal().take() {
+            Some(refusal) => Ok(refusal.map(|said| body::whole(said.unwrap_or_else(|| answered.into())))),
+            None => Err(answered),
+        }
     }
 
     /// Whether the server answered with events.
@@ -130,8 +134,10 @@ impl CallLink {
         let limited = http_body_util::Limited::new(incoming, self.limit);
         let Ok(collected) = limited.collect().await else { return Reply::Lost(why.into()) };
         let bytes = collected.to_bytes();
-        *self.kept_refusal() = Some(Response::from_parts(parts, self.under_its_id(bytes.clone())));
-        if is_answer(&bytes, Some(raw_id)) {
+        let is_answer = is_answer(&bytes, Some(raw_id));
+        let said = (!is_answer).then(|| self.under_its_id(bytes.clone()));
+        *self.kept_refusal() = Some(Response::from_parts(parts, said));
+        if is_answer {
             return Reply::Answered(bytes);
         }
         let why = NoAnswer { why, said: quoted(&bytes) };

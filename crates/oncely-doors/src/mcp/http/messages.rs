@@ -7,6 +7,7 @@ use hyper::body::{Body, Incoming};
 use hyper::header::CONTENT_TYPE;
 
 use super::sse::Parser;
+use crate::mcp::message;
 
 /// The messages of a reply.
 pub struct Messages<B = Incoming> {
@@ -53,7 +54,7 @@ where
                     self.last_event_id = event.id.or(self.last_event_id.take());
                     let is_message = event.kind.is_empty() || event.kind == "message";
                     if is_message && !event.data.trim().is_empty() {
-                        return Ok(Some(one_line(event.data.into_bytes())));
+                        return Ok(Some(message::line(event.data).into()));
                     }
                     continue;
                 }
@@ -72,7 +73,9 @@ where
                 None => {
                     let form = std::mem::replace(&mut self.form, Form::Over);
                     return match form {
-                        Form::Json(text) if !text.trim_ascii().is_empty() => Ok(Some(one_line(text))),
+                        Form::Json(text) if !text.trim_ascii().is_empty() => {
+                            Ok(Some(message::line(text).into()))
+                        }
                         _ => Ok(None),
                     };
                 }
@@ -83,17 +86,6 @@ where
 
 fn too_long() -> String {
     "the server's answer is longer than allowed (--max-message)".to_owned()
-}
-
-/// A JSON text as one line. Line breaks can only stand between its tokens.
-fn one_line(mut text: Vec<u8>) -> Bytes {
-    for byte in &mut text {
-        if matches!(*byte, b'\n' | b'\r') {
-            *byte = b' ';
-        }
-    }
-    text.push(b'\n');
-    text.into()
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use crate::mcp::guard::{Caller, Guard};
 use crate::mcp::ids;
 use crate::mcp::json::{self, Members};
 use crate::mcp::link::{Boxed, Client, Link};
-use crate::mcp::listing;
+use crate::mcp::listing::{self, Asked};
 use crate::mcp::message::{self, INVALID_REQUEST, Message, Response as Answer};
 use crate::mcp::reply::Era;
 
@@ -139,7 +139,7 @@ impl Relay {
             }
             Ok(Message::Notification { .. }) => view.pass(parts, bytes).await,
             Ok(Message::Request(request)) => match request.method.as_str() {
-                "tools/list" => self.list(&view, parts, bytes.clone(), request.id.clone()).await,
+                "tools/list" => self.list(&view, parts, bytes.clone(), Asked::of(&request)).await,
                 "tools/call" => match ToolCall::read(&request) {
                     Ok(call) => self.call(&view, parts, &call, bytes.clone()).await,
                     Err(answer) => refuse(answer),
@@ -150,7 +150,7 @@ impl Relay {
     }
 
     /// Passes `tools/list` on, and its answer back in the form that it has.
-    async fn list(&self, view: &View, parts: Parts, bytes: Bytes, id: String) -> AnyResponse {
+    async fn list(&self, view: &View, parts: Parts, bytes: Bytes, asked: Asked) -> AnyResponse {
         let edition = view.guard.catalog.edition();
         let mut headers = end_to_end(&parts.headers);
         // We have to read the reply.
@@ -164,8 +164,8 @@ impl Relay {
             listing::notice(&guard, line);
             let text = std::str::from_utf8(line).ok()?;
             let response = Answer::read(text)
-                .filter(|response| response.members.get("id").is_some_and(|its| ids::same(its, &id)))?;
-            Some(listing::rewritten(&guard, &response, &id, edition))
+                .filter(|response| response.members.get("id").is_some_and(|its| ids::same(its, &asked.id)))?;
+            Some(listing::rewritten(&guard, &response, &asked, edition))
         };
         rewritten::reply(response, self.limit, rewrite).await
     }
@@ -328,9 +328,10 @@ async fn respond(
             let Ok(answered) = answered else {
                 return body::plain(StatusCode::INTERNAL_SERVER_ERROR, "the call was given up");
             };
-            if let Some(refusal) = link.refusal() {
-                return refusal;
-            }
+            let answered = match link.refusal(answered) {
+                Ok(refusal) => return refusal,
+                Err(answered) => answered,
+            };
             if !link.got_events() {
                 return body::message(body::status_of(era, &answered), answered);
             }
