@@ -52,7 +52,9 @@ fn a_ledger_that_is_lost_and_back_is_told_of_once_each() {
     let (mut gateway, said) = start(command);
     assert_eq!(gateway.order("before", "").status, 201);
     tap.cut();
-    let line = said.next();
+    // At its start it says what such a server could lose.
+    let told = std::iter::repeat_with(|| said.next());
+    let line = told.skip_while(|line| line.starts_with("oncely: warning: the ledger: ")).next().unwrap();
     assert!(line.starts_with("oncely: the ledger cannot be used: "), "{line}");
     assert!(line.contains("No new attempt begins until it can"), "{line}");
     for _ in 0..3 {

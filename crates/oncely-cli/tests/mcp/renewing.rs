@@ -104,3 +104,26 @@ fn as_long_as_no_other_session_is_begun_nothing_runs_and_no_retry_is_spent() {
     client.end();
     assert_eq!(home.effects(), ["pay 1"]);
 }
+
+#[test]
+fn a_call_that_was_given_up_before_another_session_was_begun_is_not_sent_any_more() {
+    let home = Home::new();
+    home.write("oncely.toml", "[tool.pay]\nforward_cancel = true\n");
+    let server = server(&home, "json");
+    let mut client = client(&home, &server);
+    client.call("balance", json!({}));
+    home.raise("slowinit");
+    home.raise("forget");
+    let id = client.begin("tools/call", json!({ "name": "pay", "arguments": { "amount": 1 } }));
+    home.until(|| count(&home, "initialize") == 2);
+    let cancel = json!({ "requestId": id });
+    client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel }));
+    home.until(|| home.states() == [("pay".into(), "in_doubt".into())]);
+    // Now a person may settle it; what is sent from now on would be one more.
+    std::fs::remove_file(home.path("slowinit")).unwrap();
+    home.until(|| home.states() == [("pay".into(), "rejected".into())]);
+    assert!(home.effects().is_empty());
+    assert_eq!(text(&client.call("pay", json!({ "amount": 1 })), 0), "paid 1, effect 1");
+    client.end();
+    assert_eq!(home.effects(), ["pay 1"]);
+}

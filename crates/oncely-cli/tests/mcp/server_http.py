@@ -8,6 +8,7 @@ import os
 import ssl
 import sys
 import threading
+import time
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -100,6 +101,8 @@ def main(answer, seen, halves):
             if message.get("method") == "initialize":
                 if os.path.exists(flag("noinit")):
                     return self.reply(503, b"starting", "text/plain")
+                while os.path.exists(flag("slowinit")):
+                    time.sleep(0.005)
                 session = uuid.uuid4().hex
                 SESSIONS.add(session)
                 extra = {"Mcp_Session_Id": session}

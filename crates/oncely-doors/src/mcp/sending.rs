@@ -75,8 +75,11 @@ impl Sending {
             () = cancelled => {
                 link.doubt(&id);
                 tokio::spawn(async move {
-                    if let Ok(Reply::Answered(answer)) = calling.await {
-                        let outcome = judge.of(Reply::Answered(answer));
+                    // An answer, or that it was never sent, or not taken: all but that it is lost.
+                    if let Ok(reply) = calling.await
+                        && !matches!(reply, Reply::Lost(_))
+                    {
+                        let outcome = judge.of(reply);
                         // A ledger that fails now leaves the doubt, which is careful.
                         let _ = engine.complete(info.intent(), info.token(), outcome).await;
                     }

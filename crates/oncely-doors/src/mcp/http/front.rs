@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use oncely_core::Digest;
 use oncely_core::limits::MCP_CONNECTIONS_MAX;
 use oncely_core::name::hex;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::body::{AnyResponse, plain};
@@ -23,6 +23,8 @@ use crate::mcp::link::Boxed;
 const HEADER_PATIENCE: Duration = Duration::from_secs(30);
 /// Between two tries when no connection can be taken.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a client may be gone before that is noticed.
+const SILENCE: Duration = Duration::from_secs(120);
 /// Headers by which servers know who calls.
 const CREDENTIALS: [&str; 8] = [
     "authorization",
@@ -134,6 +136,16 @@ fn is_this_machine(host: &str) -> bool {
         || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
+/// Has the system ask clients that are silent whether they are still there.
+fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, SILENCE / 4)?;
+    sockopt::set_tcp_keepintvl(stream, SILENCE / 4)?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    Ok(())
+}
+
 /// A place where clients can connect.
 pub struct Listening {
     listener: TcpListener,
@@ -177,6 +189,8 @@ impl Listening {
             };
             // Small answers must not wait for more; an error here is the connection's end, seen below.
             let _ = stream.set_nodelay(true);
+            // A client that is gone without a word must not keep its place for ever.
+            let _ = keep_alive(&stream);
             let (backend, keeper) = (backend.clone(), keeper.clone());
             tokio::spawn(async move {
                 let _place = place;

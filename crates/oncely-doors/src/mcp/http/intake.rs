@@ -15,10 +15,16 @@ use super::body::Refusal;
 /// How long a message may pause before it counts as broken off.
 const STALL: Duration = Duration::from_millis(HTTP_STALL_MS);
 
+/// So much of every message is taken in, however many long ones there are: a cancellation, or the answer that one of those
+/// waits for, must not wait for their end. The number of connections bounds it.
+const ALWAYS: usize = 64 * 1024;
+
 /// Where the messages of all clients are read.
 pub(super) struct Intake {
     /// Longest message.
     limit: usize,
+    /// What is taken in of each, whatever the others take.
+    always: usize,
     /// Most bytes of all together.
     most: usize,
     /// How many there are now.
@@ -46,8 +52,9 @@ struct Counted {
 
 impl Counted {
     /// Counts some more; `false` if that is too much together, and then it is not counted.
-    fn add(&mut self, more: usize, most: usize) -> bool {
-        if self.all.fetch_add(more, Ordering::AcqRel).saturating_add(more) > most {
+    fn add(&mut self, more: usize, always: usize, most: usize) -> bool {
+        let all = self.all.fetch_add(more, Ordering::AcqRel).saturating_add(more);
+        if self.own + more > always && all > most {
             self.all.fetch_sub(more, Ordering::AcqRel);
             return false;
         }
@@ -66,7 +73,7 @@ impl Intake {
     /// For messages of at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         // The longest message has to fit.
-        Self { limit, most: MCP_BUFFERED_BYTES_MAX.max(limit), bytes: Arc::default() }
+        Self { limit, always: ALWAYS, most: MCP_BUFFERED_BYTES_MAX.max(limit), bytes: Arc::default() }
     }
 
     /// Reads a message. It is counted as it comes: what a client announces is not yet there.
@@ -95,7 +102,7 @@ impl Intake {
                 let why = "the message is longer than allowed (--max-message); nothing ran";
                 return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, why));
             }
-            if !counted.add(piece.len(), self.most) {
+            if !counted.add(piece.len(), self.always, self.most) {
                 let why = "too many long messages at once; nothing ran, try again later";
                 return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why));
             }
@@ -122,9 +129,9 @@ mod tests {
     use super::{Bytes, Intake, STALL};
     use crate::mcp::http::body::{AnyBody, Waiting, chunks};
 
-    /// Room for ten bytes, and for eight of one message.
+    /// Room for ten bytes, and for eight of one message; one of each always.
     fn small() -> Intake {
-        Intake { most: 10, ..Intake::new(8) }
+        Intake { always: 1, most: 10, ..Intake::new(8) }
     }
 
     fn open() -> (Sender<Bytes>, AnyBody) {
@@ -150,6 +157,9 @@ mod tests {
         }
         let refused = intake.read(whole("12345").await).await.err().unwrap();
         assert_eq!(refused.status(), 503);
+        let full = intake.read(whole("1234").await).await.unwrap();
+        assert_eq!(intake.read(whole("!").await).await.unwrap().bytes(), "!", "a short one is never refused");
+        drop(full);
         drop(intake.read(whole("1234").await).await.unwrap());
         drop(to);
         let taken_in = reading.await.unwrap();

@@ -2,7 +2,7 @@
 //!
 //! - [`sse`]: event streams. [`messages`]: the messages of a reply, whichever form it has.
 //! - [`target`]: a server at an address; `exchange`: one request to it and all that comes back.
-//! - [`upstream`]: the link to such a server for a client on standard input and output.
+//! - [`upstream`]: the link to such a server for a client on standard input and output; `hello`: how a session begins.
 //! - [`front`]: clients that connect, and who may. `intake`: what they post. `body`: bodies of replies. `headers`: what
 //!   headers say.
 //! - [`relay`]: from HTTP to HTTP; `views`: the server as each caller sees it; `call_link`: one call on that
@@ -15,6 +15,7 @@ mod call_link;
 mod exchange;
 pub mod front;
 mod headers;
+mod hello;
 mod intake;
 pub mod messages;
 mod mux;

@@ -1,6 +1,7 @@
 //! The link to a server at an address, for a client on standard input and output.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -12,11 +13,12 @@ use tokio::sync::{Mutex as Turn, watch};
 
 use super::exchange::{Ended, Exchange, METHOD, NAME, SESSION, VERSION, is_answer, quoted, refuses_unseen};
 use super::headers::{PARAM_PREFIX, VERSION_META, as_text, encode};
+use super::hello::{READY, agreed_on, agrees_again, asks_for_all_tools};
 use super::messages::Messages;
 use super::target::{NoReply, Target};
 use crate::mcp::json::{self, Members};
 use crate::mcp::link::{Boxed, Client, Link, NoAnswer, Reply};
-use crate::mcp::message::{self, INTERNAL_ERROR, Response as Answer};
+use crate::mcp::message::{self, INTERNAL_ERROR};
 use crate::mcp::session::Session;
 
 /// How long a server may take for a message that wants no answer.
@@ -25,8 +27,6 @@ const NOTE: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How long a server may take to begin another session in place of one that it has lost.
 const RENEWAL: Duration = Duration::from_secs(30);
-/// What a client says when it is ready.
-const READY: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
 /// The link to a server at an address.
 pub struct HttpLink {
@@ -51,6 +51,8 @@ struct State {
     hello: Option<Bytes>,
     /// Whether it listens to what the server says by itself.
     listens: bool,
+    /// Calls of our own that are under way, and whether they were given up.
+    calls: HashMap<String, bool>,
 }
 
 /// What has to be known of a message to send it.
@@ -152,7 +154,8 @@ impl HttpLink {
 
     /// Sends a message, delivers what comes with the answer, and returns the answer itself. A server that has lost the session
     /// has not looked at the request: it gets another session, in the client's name, and then the request again.
-    async fn exchange(&self, line: Bytes) -> Ended {
+    /// But a call of ours (`id`) that was given up meanwhile is not sent any more: its doubt may have been settled.
+    async fn exchange(&self, line: Bytes, id: Option<&str>) -> Ended {
         let (ended, lost) = self.exchange_once(&line).await;
         let Some(lost) = lost else { return ended };
         if let Err(why) = self.renew(&lost, &line).await {
@@ -163,6 +166,9 @@ impl HttpLink {
                 )
                 .into(),
             );
+        }
+        if id.is_some_and(|id| self.state().calls.get(id) == Some(&true)) {
+            return Ended::NotSent("the server had lost the session, and nobody waits any more".into());
         }
         match self.exchange_once(&line).await {
             (Ended::Refused(NoAnswer { why, .. }, _), Some(_)) => {
@@ -205,17 +211,22 @@ impl HttpLink {
 
     /// Begins another session in place of this one for a request, as the client began it. Those who come meanwhile wait for it.
     async fn renew(&self, lost: &HeaderValue, request: &[u8]) -> Result<(), NoAnswer> {
-        let _turn = self.renewal.lock().await;
-        let (hello, version) = {
-            let state = self.state();
-            if state.session_id.as_ref() != Some(lost) {
-                return Ok(());
-            }
-            (state.hello.clone(), state.version.clone())
+        let begin = async {
+            let _turn = self.renewal.lock().await;
+            let (hello, version) = {
+                let state = self.state();
+                if state.session_id.as_ref() != Some(lost) {
+                    return Ok(false);
+                }
+                (state.hello.clone(), state.version.clone())
+            };
+            let hello = hello.ok_or("nobody has begun one")?;
+            self.begin_again(&hello, version).await.map(|()| true)
         };
-        let hello = hello.ok_or("nobody has begun one")?;
-        let renewed = tokio::time::timeout(RENEWAL, self.begin_again(&hello, version));
-        renewed.await.map_err(|_| "the server took too long for it")??;
+        // With the wait for one's turn: many must not wait one after the other for a server that does not answer.
+        if !tokio::time::timeout(RENEWAL, begin).await.map_err(|_| "the server took too long for it")?? {
+            return Ok(());
+        }
         // It may be another release of the server, with other tools; unless it is just being asked for all of them.
         if let Some(session) = self.session().filter(|_| !asks_for_all_tools(request)) {
             session.guard.catalog.changed();
@@ -244,14 +255,7 @@ impl HttpLink {
             Ended::Lost(why) | Ended::NotSent(why) | Ended::Refused(why, _) => return Err(why),
             Ended::Accepted => return Err("it gave no answer".into()),
         };
-        let text = String::from_utf8_lossy(&answer);
-        if let Some((code, why)) = Answer::read(&text).and_then(|answer| answer.error()) {
-            return Err(format!("the server refused it: {why} ({code})").into());
-        }
-        // The client speaks the version that it agreed on, and cannot be asked.
-        if agreed_on(&answer) != version {
-            return Err("the server speaks another version of the protocol now; restart the client".into());
-        }
+        agrees_again(&answer, version.as_ref())?;
         let mut headers = self.base_headers();
         headers.remove(SESSION);
         if let Some(begun) = &begun {
@@ -317,7 +321,7 @@ impl HttpLink {
 
     async fn pass_one(self: Arc<Self>, line: Bytes) {
         let about = self.about(&line);
-        let answer = match (self.exchange(line).await, about.id) {
+        let answer = match (self.exchange(line, None).await, about.id) {
             (Ended::Answered(answer), _) => answer,
             (Ended::Refused(_, Some(answer)), _) => answer,
             (Ended::Accepted, _) | (_, None) => return,
@@ -331,20 +335,6 @@ impl HttpLink {
         };
         self.send(answer).await;
     }
-}
-
-/// Whether a request is for the list of all tools, from its beginning.
-fn asks_for_all_tools(request: &[u8]) -> bool {
-    let message: Members<'_> = serde_json::from_slice(request).unwrap_or_default();
-    let goes_on = message.object("params").is_some_and(|params| params.has("cursor"));
-    message.text("method").as_deref() == Some("tools/list") && !goes_on
-}
-
-/// Which protocol was agreed on, as the answer to `initialize` has it.
-fn agreed_on(answer: &[u8]) -> Option<HeaderValue> {
-    let members: Members<'_> = serde_json::from_slice(answer).unwrap_or_default();
-    let result = members.object("result").unwrap_or_default();
-    HeaderValue::from_str(&result.text("protocolVersion")?).ok()
 }
 
 /// What the server says goes to the session's client.
@@ -386,9 +376,12 @@ impl Link for HttpLink {
         })
     }
 
-    fn call(&self, _id: String, line: Vec<u8>) -> Boxed<'_, Reply> {
+    fn call(&self, id: String, line: Vec<u8>) -> Boxed<'_, Reply> {
         Box::pin(async move {
-            match self.exchange(line.into()).await {
+            self.state().calls.insert(id.clone(), false);
+            let ended = self.exchange(line.into(), Some(&id)).await;
+            self.state().calls.remove(&id);
+            match ended {
                 Ended::Answered(answer) => Reply::Answered(answer),
                 Ended::Refused(why, _) => Reply::Refused(why),
                 Ended::NotSent(why) => Reply::NotSent(why),
@@ -396,5 +389,11 @@ impl Link for HttpLink {
                 Ended::Accepted => Reply::Lost("the server took the call and gave no answer".into()),
             }
         })
+    }
+
+    fn doubt(&self, id: &str) {
+        if let Some(given_up) = self.state().calls.get_mut(id) {
+            *given_up = true;
+        }
     }
 }
