@@ -286,7 +286,11 @@ fn the_page_of_limits_names_the_numbers_in_force() {
             "sessions",
         ),
         ("connections to `oncely mcp --listen`", limits::MCP_CONNECTIONS_MAX, "connections"),
-        ("messages that it is reading or whose sender waits, together", limits::MCP_BUFFERED_BYTES_MAX, "bytes"),
+        (
+            "messages that it is reading or whose sender waits, together",
+            limits::MCP_BUFFERED_BYTES_MAX,
+            "bytes",
+        ),
         ("pause within such a message", limits::HTTP_STALL_MS as usize, "milliseconds"),
         (
             "messages that wait for one of its clients, besides the answer",

@@ -53,8 +53,8 @@ fn a_ledger_that_is_lost_and_back_is_told_of_once_each() {
     assert_eq!(gateway.order("before", "").status, 201);
     tap.cut();
     // At its start it says what such a server could lose.
-    let told = std::iter::repeat_with(|| said.next());
-    let line = told.skip_while(|line| line.starts_with("oncely: warning: the ledger: ")).next().unwrap();
+    let mut told = std::iter::repeat_with(|| said.next());
+    let line = told.find(|line| !line.starts_with("oncely: warning: the ledger: ")).unwrap();
     assert!(line.starts_with("oncely: the ledger cannot be used: "), "{line}");
     assert!(line.contains("No new attempt begins until it can"), "{line}");
     for _ in 0..3 {
