@@ -186,6 +186,12 @@ impl State {
 }
 
 impl Body {
+    /// Whether an attempt of this generation before the latest may have happened: it was begun again because that was
+    /// harmless, and has neither been rejected nor been found not to have happened since.
+    pub fn is_unsettled(&self) -> bool {
+        self.tries.saturating_sub(1) > self.rejections
+    }
+
     /// How long after the last write something is due to be dropped: first the result, then the record.
     /// `None`: never (running and in-doubt records).
     pub fn due_after_ms(&self) -> Option<u64> {

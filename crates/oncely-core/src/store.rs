@@ -181,7 +181,7 @@ pub struct PurgeReport {
     pub events_removed: u64,
     /// Records that cannot be read: they were left, and are not looked at again for a while.
     pub unreadable: u64,
-    /// Whether more is due.
+    /// Whether another step would make progress: what somebody holds is due, too, and is not waited for.
     pub more: bool,
 }
 
@@ -293,7 +293,8 @@ pub trait Store: Send + Sync + 'static {
     /// Reads the audit log.
     fn log(&self, query: LogQuery) -> StoreFuture<'_, Page<LoggedEvent>>;
 
-    /// Drops a bounded number of what is due, by the machine's rule.
+    /// Drops a bounded number of what is due, by the machine's rule. Whoever goes on while there is `more` comes to an end: a
+    /// step that changed nothing does not say so.
     fn purge(&self, limit: usize) -> StoreFuture<'_, PurgeReport>;
 
     /// Adds one call's increments to a tool's counters; durable within a second, without delaying calls. Called on

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use oncely_core::machine::{Begin, Input, Write, step};
 use oncely_core::{
     AttemptToken, Change, Created, Draft, Effect, Filter, Fingerprint, IntentId, IntentName, Key, Liveness,
-    Millis, Namespace, Outcome, Owner, Policy, Record, Replaced, Scope, State, Store, StoreErrorKind,
-    ToolName,
+    Millis, Namespace, Outcome, Owner, Page, Policy, Record, Replaced, Scope, State, Store, StoreErrorKind,
+    StoreFuture, Stored, ToolName,
 };
 use oncely_store::sealed::{Keys, Sealed};
 use oncely_testkit::conformance::Ledger;
@@ -186,6 +186,32 @@ async fn without_keys_nothing_is_stored_in_plain_beside_what_is_sealed() {
     let keys = Keys::parse(FIRST).unwrap();
     let store = Sealed::new(oncely_store::open(&path.display().to_string()).await.unwrap(), keys);
     assert!(!store.look_for_seals().await.unwrap());
+}
+
+/// A ledger whose pages end after one record, as if each were large.
+struct OneByOne {
+    store: Arc<dyn Store>,
+}
+
+impl Store for OneByOne {
+    fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {
+        self.store.scan(filter, from, limit.min(1))
+    }
+
+    oncely_core::hand_on!(store: describe peek create load replace note watch liveness owner now steady_since log purge tally
+        tallies census flush health gate turn_gate import);
+}
+
+#[tokio::test]
+async fn seals_are_looked_for_on_more_than_one_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.db");
+    for (key, keys) in [("plain", ""), ("too", ""), ("sealed", FIRST)] {
+        remember(&*open(&path, keys).await, key, succeeded("large")).await;
+    }
+    let store = oncely_store::open(&path.display().to_string()).await.unwrap();
+    let forgetful = Sealed::new(Arc::new(OneByOne { store }), Keys::none());
+    assert!(forgetful.look_for_seals().await.unwrap());
 }
 
 #[tokio::test]

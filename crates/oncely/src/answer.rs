@@ -49,7 +49,7 @@ pub enum Unrecorded {
     StoreFailed(StoreError),
     /// Another attempt had taken its place: the effect may have happened twice.
     Superseded,
-    /// It was rejected, but what an attempt before it did is not known: the record stays in doubt.
+    /// It was rejected, but what an attempt before it did is not known: nothing is settled by it.
     EarlierUnknown,
 }
 

@@ -228,8 +228,11 @@ impl Oncely {
                     return Some(Unrecorded::EarlierUnknown);
                 }
                 // Nothing happened in it: whoever took its place did nothing twice. Mostly it is its own end, recorded before
-                // the answer to that was lost, after which another attempt was allowed to begin.
-                Ok((Decision::Superseded, _)) if rejected => return None,
+                // the answer to that was lost, after which another attempt was allowed to begin. That speaks for an attempt
+                // before it no more than it would have in its place.
+                Ok((Decision::Superseded, Some(there))) if rejected => {
+                    return there.record.body.is_unsettled().then_some(Unrecorded::EarlierUnknown);
+                }
                 Ok((decision, there)) => return self.unrecorded(intent, decision, there).await,
                 Err(error) => error,
             };

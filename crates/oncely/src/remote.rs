@@ -95,8 +95,8 @@ impl Oncely {
             oncely.tidy_after(token);
             match (decision, there) {
                 (Decision::Recorded, Some(stored)) => Ok(RemoteEnd::Recorded(stored)),
-                // No sign of a second effect: nothing happened in it.
-                _ if rejected => Ok(RemoteEnd::Superseded),
+                // No sign of a second effect: nothing happened in it, and the record is there to say what else did.
+                (_, Some(_)) if rejected => Ok(RemoteEnd::Superseded),
                 (decision, there) => {
                     oncely.unrecorded(intent, decision, there).await;
                     Ok(RemoteEnd::Superseded)

@@ -2,11 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use oncely::core::{Counter, State};
-use oncely::{Attempt, Begun, Oncely, Outcome, RemoteEnd, Unrecorded, outcome};
+use oncely::core::{Change, Counter, State, WhenUnknown};
+use oncely::{Attempt, Begun, Oncely, Outcome, Policy, RemoteEnd, Unrecorded, outcome};
 
 async fn begin(oncely: &Oncely) -> Attempt {
-    match oncely.tool("charge").key("k").begin().await.unwrap() {
+    begin_under(oncely, Policy::default()).await
+}
+
+async fn begin_under(oncely: &Oncely, policy: Policy) -> Attempt {
+    match oncely.tool("charge").key("k").policy(policy).begin().await.unwrap() {
         Begun::Run(attempt) => attempt,
         Begun::Answered(answer) => panic!("nothing was to be run: {answer:?}"),
     }
@@ -46,6 +50,34 @@ async fn a_rejection_that_is_reported_once_more_is_no_sign_of_a_second_effect() 
     assert!(unrecorded.is_none(), "{unrecorded:?}");
     assert_eq!(counted(&oncely).await, 0);
     assert!(second.complete(succeeded()).await.is_none(), "it has its place");
+}
+
+#[tokio::test]
+async fn a_rejection_that_is_reported_once_more_does_not_speak_for_an_unknown_attempt_before_it() {
+    let oncely = Oncely::new(oncely_store::open("memory:").await.unwrap());
+    let harmless = Policy { when_unknown: WhenUnknown::Retry, idempotent: true, ..Policy::default() };
+    let unknown = begin_under(&oncely, harmless.clone()).await;
+    assert!(unknown.complete(Outcome::unknown("?")).await.is_none());
+    let second = begin_under(&oncely, harmless.clone()).await;
+    let (intent, token) = (second.info().intent(), second.info().token());
+    oncely.complete(intent, token, outcome::rejected("NO", "no")).await.unwrap();
+    let third = begin_under(&oncely, harmless).await;
+    let unrecorded = second.complete(outcome::rejected("NO", "no")).await;
+    assert!(matches!(unrecorded, Some(Unrecorded::EarlierUnknown)), "{unrecorded:?}");
+    assert_eq!(counted(&oncely).await, 0);
+    assert!(third.complete(succeeded()).await.is_none(), "it has its place");
+}
+
+#[tokio::test]
+async fn an_end_whose_record_was_forgotten_is_said_whatever_it_was() {
+    for late in [outcome::rejected("NO", "no"), succeeded()] {
+        let oncely = Oncely::new(oncely_store::open("memory:").await.unwrap());
+        let attempt = begin(&oncely).await;
+        let intent = attempt.info().intent();
+        let version = oncely.store().load(intent).await.unwrap().unwrap().record.version;
+        oncely.store().replace(intent, version, Change::Remove, Vec::new()).await.unwrap();
+        assert!(matches!(attempt.complete(late).await, Some(Unrecorded::Superseded)));
+    }
 }
 
 #[tokio::test]

@@ -272,19 +272,17 @@ async fn a_ledger_that_was_to_be_moved_to_itself_is_free_again() {
     }
 }
 
-/// A ledger in which something is due that somebody holds: a purge finds it every time and drops nothing.
-struct Held {
+/// A ledger whose purge has only stale entries to put in order in its first step, which counts as nothing.
+struct Stale {
     store: Arc<dyn Store>,
     purges: AtomicU64,
 }
 
-impl Store for Held {
+impl Store for Stale {
     fn purge(&self, _: usize) -> StoreFuture<'_, PurgeReport> {
         let purges = self.purges.fetch_add(1, Ordering::SeqCst);
-        assert!(purges < 100, "it goes on for ever");
-        // In the first round there is something that nobody holds.
-        let records_removed = u64::from(purges == 0);
-        Box::pin(async move { Ok(PurgeReport { records_removed, more: true, ..PurgeReport::default() }) })
+        let (records_removed, more) = (u64::from(purges == 1), purges < 2);
+        Box::pin(async move { Ok(PurgeReport { records_removed, more, ..PurgeReport::default() }) })
     }
 
     oncely_core::hand_on!(store: describe peek create load replace note watch liveness owner now steady_since scan log tally
@@ -292,13 +290,15 @@ impl Store for Held {
 }
 
 #[tokio::test]
-async fn what_somebody_holds_is_not_waited_for_before_a_move() {
-    let old = Arc::new(Held { store: at(1).0, purges: AtomicU64::new(0) });
-    ended(&Oncely::new(old.clone()), "k", outcome::created(&1)).await;
-    let begun = old.purges.swap(0, Ordering::SeqCst);
-    assert!(begun <= 1, "a call purges now and then");
+async fn what_is_due_goes_before_a_move_however_little_a_step_of_the_purge_counts() {
+    let old = Arc::new(Stale { store: at(1).0, purges: AtomicU64::new(0) });
+    let oncely = Oncely::new(old.clone());
+    ended(&oncely, "k", outcome::created(&1)).await;
+    // A call purges now and then.
+    assert_eq!(oncely.drain(Duration::from_secs(60)).await, 0);
+    old.purges.store(0, Ordering::SeqCst);
     let report = Transfer::new(old.clone(), at(1).0).run(Duration::ZERO, |_| {}).await.unwrap();
-    assert_eq!((report.records, old.purges.load(Ordering::SeqCst)), (1, 2));
+    assert_eq!((report.records, old.purges.load(Ordering::SeqCst)), (1, 3));
 }
 
 /// A program of before the gate has the file open and does not look at it.

@@ -5,12 +5,6 @@ use crate::audit::{Event, EventKind};
 use crate::outcome::{Doubt, DoubtCause, Failure};
 use crate::record::{Record, State};
 
-/// Whether an attempt of this generation before the latest may have happened: it was begun again because that was
-/// harmless, and has neither been rejected nor been found not to have happened since.
-pub(super) fn is_unsettled(record: &Record) -> bool {
-    record.body.tries.saturating_sub(1) > record.body.rejections
-}
-
 /// The latest attempt certainly did nothing, which says nothing of the one before it: the intent stays in doubt, and its
 /// downstream key the same. A new key here would have the downstream do it twice.
 pub(super) fn rejected_after_doubt(record: &Record, failure: &Failure) -> Transition {

@@ -142,7 +142,7 @@ fn complete(record: Option<&Record>, token: AttemptToken, outcome: &Outcome) -> 
             .with_event(event(EventKind::Superseded).with_note(superseded_note(outcome)));
     }
     if let Some(failure) = outcome.failure()
-        && earlier::is_unsettled(record)
+        && record.body.is_unsettled()
     {
         return earlier::rejected_after_doubt(record, failure);
     }

@@ -32,7 +32,7 @@ pub(crate) async fn purge(
     let (until, most) = (i64::try_from(now.0).unwrap_or(i64::MAX), i64::try_from(limit).unwrap_or(i64::MAX));
     let sql = within_bytes(&format!("{schema}.record r WHERE r.due BETWEEN 2 AND $1"), "due");
     let due = session.read_sql(&sql, &[(&until, Type::INT8), (&most, Type::INT8)]).await?;
-    let mut report = PurgeReport { more: due.len() >= limit || is_cut(&due)?, ..PurgeReport::default() };
+    let mut report = PurgeReport::default();
     let (mut gone, mut lighter, mut later) = (Vec::new(), Vec::new(), Vec::new());
     let mut unreadable = Vec::new();
     for row in &due {
@@ -54,10 +54,13 @@ pub(crate) async fn purge(
         }
     }
     report.records_removed = drop_records(session, gone, None).await?;
-    drop_records(session, later, Some(until.saturating_add(LOOK_AGAIN_MS))).await?;
+    let postponed = drop_records(session, later, Some(until.saturating_add(LOOK_AGAIN_MS))).await?;
     let much_later = until.saturating_add(unreadable::LOOK_AGAIN_MS as i64);
     report.unreadable = drop_records(session, unreadable, Some(much_later)).await?;
     report.results_dropped = put_quietly(shared, session, &mut lighter).await?;
+    let changed = report.records_removed + postponed + report.unreadable + report.results_dropped;
+    // Where all of it is held, the next step would find the same again, for as long as somebody holds it.
+    report.more = changed > 0 && (due.len() >= limit || is_cut(&due)?);
     purge_log(session, until, most, &mut report).await?;
     Ok(report)
 }

@@ -74,7 +74,16 @@ impl Sealed {
     /// knows from the start. Says whether it would now store results in plain beside sealed ones: it does not, it keeps
     /// none.
     pub async fn look_for_seals(&self) -> Result<bool, StoreError> {
-        self.scan(Filter::default(), 0, PAGE_MAX).await?;
+        let (mut place, mut left) = (0, PAGE_MAX);
+        while !self.met.load(Ordering::Relaxed) {
+            let page = self.scan(Filter::default(), place, left).await?;
+            left = left.saturating_sub(page.items.len() + page.unreadable.len());
+            match page.next {
+                // Large records make a page end early.
+                Some(next) if left > 0 => place = next,
+                _ => break,
+            }
+        }
         Ok(self.keys.first().is_none() && self.met.load(Ordering::Relaxed))
     }
 

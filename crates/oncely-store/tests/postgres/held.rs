@@ -121,6 +121,9 @@ async fn a_purge_leaves_alone_what_is_held_and_drops_the_rest() {
     let transaction = client.transaction().await.unwrap();
     transaction.query("SELECT FROM oncely.record WHERE key = 'b' FOR UPDATE", &[]).await.unwrap();
     assert_eq!(store.purge(100).await.unwrap().records_removed, 2);
+    // It is due still, but whoever goes on while there is more would go on for as long as it is held.
+    let held = store.purge(1).await.unwrap();
+    assert_eq!((held.records_removed, held.more), (0, false));
     transaction.commit().await.unwrap();
     assert_eq!(store.purge(100).await.unwrap().records_removed, 1);
 }

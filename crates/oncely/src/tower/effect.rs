@@ -125,7 +125,7 @@ impl Held {
         R::Error: Into<BoxError>,
     {
         let Self { place, collected, .. } = self;
-        collected.fill(body, RESULT_BYTES_MAX, stall, |bytes| place.set_aside(bytes)).await
+        collected.fill(body, RESULT_BYTES_MAX, stall, |bytes| place.keep(bytes)).await
     }
 
     /// Adds what the client gets anyway; lets go of all of it when that is more than may be held.
@@ -134,11 +134,10 @@ impl Held {
             return;
         }
         self.collected.add(Frame::data(data));
-        self.is_kept =
-            self.collected.len() <= RESULT_BYTES_MAX && self.place.set_aside(self.collected.held());
+        self.is_kept = self.collected.len() <= RESULT_BYTES_MAX && self.place.keep(self.collected.held());
         if !self.is_kept {
             self.collected.take_chunks();
-            self.place.set_aside(0);
+            self.place.keep(0);
         }
     }
 }
@@ -180,7 +179,7 @@ where
         for chunk in answer.collected.take_chunks() {
             relay.send(Piece::Frame(Frame::data(chunk))).await;
         }
-        answer.place.set_aside(0);
+        answer.place.keep(0);
     }
     loop {
         let frame = match next_frame(body.as_mut(), settings.stall).await {

@@ -8,6 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use oncely_core::limits::HTTP_BUFFERED_BYTES_MAX;
 
+/// What answers may take of the memory, so that long ones that are being kept shut out no request.
+const ANSWERS_BYTES_MAX: usize = HTTP_BUFFERED_BYTES_MAX / 2;
+
 /// Counts guarded calls. Shared by every route of one process.
 #[derive(Debug)]
 pub struct Gate {
@@ -15,6 +18,8 @@ pub struct Gate {
     per_key_max: usize,
     calls: AtomicUsize,
     bytes: AtomicUsize,
+    /// How many of the bytes are of answers.
+    kept: AtomicUsize,
     hasher: RandomState,
     keys: Mutex<HashMap<u64, usize>>,
 }
@@ -24,6 +29,8 @@ pub(super) struct Place {
     gate: Arc<Gate>,
     /// What is set aside for its body, and then for that of its answer.
     bytes: usize,
+    /// How much of that is of its answer.
+    kept: usize,
     /// The key that it is on, once that is known.
     key: Option<u64>,
 }
@@ -31,8 +38,15 @@ pub(super) struct Place {
 impl Gate {
     /// A gate for so many calls in all, and so many on one key.
     pub fn new(calls_max: usize, per_key_max: usize) -> Self {
-        let (calls, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { calls_max, per_key_max, calls, bytes, hasher: RandomState::new(), keys: Mutex::default() }
+        Self {
+            calls_max,
+            per_key_max,
+            calls: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            kept: AtomicUsize::new(0),
+            hasher: RandomState::new(),
+            keys: Mutex::default(),
+        }
     }
 
     /// How many guarded calls are under way.
@@ -47,7 +61,7 @@ impl Gate {
 
     pub(super) fn enter(self: &Arc<Self>) -> Option<Place> {
         let before = self.calls.fetch_add(1, Ordering::AcqRel);
-        let place = Place { gate: self.clone(), bytes: 0, key: None };
+        let place = Place { gate: self.clone(), bytes: 0, kept: 0, key: None };
         (before < self.calls_max).then_some(place)
     }
 
@@ -84,20 +98,40 @@ impl Place {
     /// Sets memory aside for a body, in the place of what was set aside before; `false`, and nothing is changed, if there is
     /// too little.
     pub(super) fn set_aside(&mut self, bytes: usize) -> bool {
-        let total = &self.gate.bytes;
-        if bytes > self.bytes {
-            let more = bytes - self.bytes;
-            if total.fetch_add(more, Ordering::AcqRel).saturating_add(more) > HTTP_BUFFERED_BYTES_MAX {
-                total.fetch_sub(more, Ordering::AcqRel);
-                return false;
-            }
-        } else if bytes < self.bytes {
-            // All lanes share the count: a body that came in one piece costs no second look at it.
-            total.fetch_sub(self.bytes - bytes, Ordering::AcqRel);
+        if !count(&self.gate.bytes, self.bytes, bytes, HTTP_BUFFERED_BYTES_MAX) {
+            return false;
         }
         self.bytes = bytes;
         true
     }
+
+    /// The same for the body of the answer, once that of the request is gone: there is less for answers.
+    pub(super) fn keep(&mut self, bytes: usize) -> bool {
+        if !count(&self.gate.kept, self.kept, bytes, ANSWERS_BYTES_MAX) {
+            return false;
+        }
+        if !self.set_aside(bytes) {
+            count(&self.gate.kept, bytes, self.kept, usize::MAX);
+            return false;
+        }
+        self.kept = bytes;
+        true
+    }
+}
+
+/// Counts one part of a total anew; `false`, and nothing is changed, if that were more than there may be.
+fn count(total: &AtomicUsize, before: usize, now: usize, max: usize) -> bool {
+    if now > before {
+        let more = now - before;
+        if total.fetch_add(more, Ordering::AcqRel).saturating_add(more) > max {
+            total.fetch_sub(more, Ordering::AcqRel);
+            return false;
+        }
+    } else if now < before {
+        // All lanes share the count: a body that came in one piece costs no second look at it.
+        total.fetch_sub(before - now, Ordering::AcqRel);
+    }
+    true
 }
 
 impl Drop for Place {
@@ -106,6 +140,7 @@ impl Drop for Place {
             self.gate.leave_key(key);
         }
         self.gate.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.gate.kept.fetch_sub(self.kept, Ordering::AcqRel);
         self.gate.calls.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -116,7 +151,7 @@ mod tests {
 
     use oncely_core::limits::HTTP_BUFFERED_BYTES_MAX;
 
-    use super::Gate;
+    use super::{ANSWERS_BYTES_MAX, Gate};
 
     #[test]
     fn memory_is_limited_and_given_back() {
@@ -130,6 +165,21 @@ mod tests {
         assert!(!one.set_aside(HTTP_BUFFERED_BYTES_MAX), "what could not be had is not counted");
         drop((one, two));
         assert!(gate.enter().unwrap().set_aside(HTTP_BUFFERED_BYTES_MAX));
+    }
+
+    #[test]
+    fn answers_leave_half_of_the_memory_to_requests() {
+        let gate = Arc::new(Gate::new(9, 9));
+        let (mut one, mut two) = (gate.enter().unwrap(), gate.enter().unwrap());
+        assert!(one.keep(ANSWERS_BYTES_MAX));
+        assert!(!two.keep(1), "answers have their half");
+        assert!(two.set_aside(HTTP_BUFFERED_BYTES_MAX - ANSWERS_BYTES_MAX), "requests have the other");
+        assert!(one.keep(1) && two.set_aside(HTTP_BUFFERED_BYTES_MAX - 1));
+        assert!(!one.keep(2), "there is too little for both");
+        assert!(two.set_aside(0));
+        assert!(two.keep(ANSWERS_BYTES_MAX - 1), "what could not be had is not counted");
+        drop((one, two));
+        assert!(gate.enter().unwrap().keep(ANSWERS_BYTES_MAX), "all is given back");
     }
 
     #[test]
