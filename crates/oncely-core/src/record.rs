@@ -179,6 +179,16 @@ impl State {
         }
     }
 
+    /// The bytes that it keeps for a caller.
+    pub fn kept(&self) -> Option<&Payload> {
+        match self {
+            Self::Running { .. } => None,
+            Self::Succeeded { result, .. } => result.as_ref(),
+            Self::Rejected { failure, .. } => failure.detail.as_ref(),
+            Self::InDoubt { doubt, .. } => doubt.evidence.as_ref(),
+        }
+    }
+
     /// Whether the record has ended: such records expire, the others never do.
     pub fn has_ended(&self) -> bool {
         matches!(self, Self::Succeeded { .. } | Self::Rejected { .. })

@@ -51,7 +51,7 @@ fn pack(body: &Body, changed_at: Millis, created_at: Millis, sent_at: Millis) ->
     let mut flag = |bit: u8, on: bool| flags |= if on { bit } else { 0 };
     flag(CANONICAL_IS_KEY, derived == Some(print.canonical.0));
     flag(RAW_IS_CANONICAL, print.raw == print.canonical);
-    flag(HAS_PAYLOAD, kept(&body.state).is_some());
+    flag(HAS_PAYLOAD, body.state.kept().is_some());
     let mut out = Packer::with_capacity(192);
     out.byte(BODY_VERSION);
     out.byte(flags);
@@ -71,16 +71,6 @@ fn pack(body: &Body, changed_at: Millis, created_at: Millis, sent_at: Millis) ->
     out.number(body.retention.remember_for_ms);
     pack_state(&mut out, &body.state);
     out.finish()
-}
-
-/// The bytes that a record keeps for a caller.
-pub(crate) fn kept(state: &State) -> Option<&Payload> {
-    match state {
-        State::Running { .. } => None,
-        State::Succeeded { result, .. } => result.as_ref(),
-        State::Rejected { failure, .. } => failure.detail.as_ref(),
-        State::InDoubt { doubt, .. } => doubt.evidence.as_ref(),
-    }
 }
 
 /// What columns hold of a record.

@@ -10,8 +10,7 @@ use oncely_core::{
 };
 
 use super::{
-    Columns, extend_trail, kept, pack_body, pack_events, pack_trail, unpack_events, unpack_record,
-    unpack_trail,
+    Columns, extend_trail, pack_body, pack_events, pack_trail, unpack_events, unpack_record, unpack_trail,
 };
 use crate::wire::Damaged;
 
@@ -115,7 +114,7 @@ fn the_stored_bytes_are_those_of_the_golden_file() {
 fn every_kind_of_record_reads_back() {
     for (title, record) in samples() {
         let body = pack_body(&record);
-        let bytes = kept(&record.body.state).cloned();
+        let bytes = record.body.state.kept().cloned();
         assert_eq!(unpack_record(columns(&record, &body, bytes.as_deref())), Ok(record.clone()), "{title}");
     }
 }
@@ -124,7 +123,7 @@ fn every_kind_of_record_reads_back() {
 fn a_cut_or_lengthened_body_is_damage() {
     for (title, record) in samples() {
         let mut body = pack_body(&record);
-        let bytes = kept(&record.body.state).cloned();
+        let bytes = record.body.state.kept().cloned();
         for end in 0..body.len() {
             assert!(
                 unpack_record(columns(&record, &body[..end], bytes.as_deref())).is_err(),

@@ -8,7 +8,6 @@ use oncely_core::{
 };
 
 use super::rows::Half;
-use crate::codec::kept;
 
 /// What a caller asks for.
 pub(crate) enum Request {
@@ -95,7 +94,7 @@ const BESIDES: usize = 512;
 
 /// What a record takes in a statement, about.
 pub(crate) fn bytes_of(body: &Body) -> usize {
-    BESIDES + kept(&body.state).map_or(0, |bytes| bytes.len())
+    BESIDES + body.state.kept().map_or(0, |bytes| bytes.len())
 }
 
 impl Request {

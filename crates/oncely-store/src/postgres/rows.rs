@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use super::errors::Trouble;
-use crate::codec::{Columns, kept, unpack_record};
+use crate::codec::{Columns, unpack_record};
 use crate::wire::Damaged;
 
 /// Half of an id, as the type that PostgreSQL compares quickest.
@@ -119,7 +119,7 @@ pub(crate) fn stamp(stamp: Stamp) -> Option<i64> {
 
 /// The bytes that a draft keeps for a caller.
 pub(crate) fn result(draft: &Draft) -> Option<&[u8]> {
-    kept(&draft.body.state).map(|bytes| &bytes[..])
+    draft.body.state.kept().map(|bytes| &bytes[..])
 }
 
 /// Reads the record of an intent from a row whose `COLUMNS` begin at this place.

@@ -10,7 +10,7 @@ use oncely_core::{
     ToolName, Version,
 };
 
-use crate::codec::{Columns, kept, pack_body, pack_events, unpack_record};
+use crate::codec::{Columns, pack_body, pack_events, unpack_record};
 use crate::wire::{Damaged, Packer, Unpacker};
 
 const VALUE_VERSION: u8 = 1;
@@ -85,7 +85,7 @@ pub(crate) fn pack(intent: &IntentId, draft: &Draft) -> Vec<u8> {
         body: draft.body.clone(),
     };
     let body = pack_body(&timeless);
-    let kept = kept(&draft.body.state);
+    let kept = draft.body.state.kept();
     let mut out = Packer::with_capacity(128 + body.len() + kept.map_or(0, |k| k.len()));
     out.byte(VALUE_VERSION);
     out.raw(&(body.len() as u32).to_be_bytes());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use oncely_core::{
-    Change, Created, Draft, Event, Filter, IntentId, Page, Payload, Replaced, State, Store, StoreError,
-    StoreFuture, Stored, Version,
+    Change, Created, Draft, Event, Filter, IntentId, Page, Replaced, Store, StoreError, StoreFuture, Stored,
+    Version,
 };
 
 use super::{MARK, Sealed};
@@ -15,7 +15,7 @@ use crate::requests::ready;
 impl Sealed {
     pub(super) fn opened(&self, stored: Stored) -> Result<Stored, StoreError> {
         // What is not sealed is shared as it is: a replay from memory copies nothing.
-        if !kept(&stored.record.body.state).is_some_and(|bytes| bytes.starts_with(MARK)) {
+        if !stored.record.body.state.kept().is_some_and(|bytes| bytes.starts_with(MARK)) {
             return Ok(stored);
         }
         self.met.store(true, Ordering::Relaxed);
@@ -27,16 +27,6 @@ impl Sealed {
 
     pub(super) fn opened_if_any(&self, stored: Option<Stored>) -> Result<Option<Stored>, StoreError> {
         stored.map(|stored| self.opened(stored)).transpose()
-    }
-}
-
-/// The bytes that a state keeps, if any.
-fn kept(state: &State) -> Option<&Payload> {
-    match state {
-        State::Succeeded { result, .. } => result.as_ref(),
-        State::Rejected { failure, .. } => failure.detail.as_ref(),
-        State::InDoubt { doubt, .. } => doubt.evidence.as_ref(),
-        State::Running { .. } => None,
     }
 }
 

@@ -25,7 +25,7 @@ struct ByBytes;
 
 impl Weighter<IntentId, Entry> for ByBytes {
     fn weight(&self, _: &IntentId, entry: &Entry) -> u64 {
-        let result = crate::codec::kept(&entry.record.body.state).map_or(0, |bytes| bytes.len());
+        let result = entry.record.body.state.kept().map_or(0, |bytes| bytes.len());
         ENTRY_BYTES + result as u64
     }
 }

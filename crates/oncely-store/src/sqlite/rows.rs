@@ -10,7 +10,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql};
 
 use super::errors::Trouble;
-use crate::codec::{Columns, derived_digest, kept, pack_body, unpack_record};
+use crate::codec::{Columns, derived_digest, pack_body, unpack_record};
 use crate::wire::Damaged;
 
 /// A running record's place in the index of what is due: it never is.
@@ -214,7 +214,7 @@ fn bind(statement: &mut Statement<'_>, record: &Record, tool: i64, trail: &[u8])
     statement.raw_bind_parameter(7, StoredKey(&name.key))?;
     statement.raw_bind_parameter(8, trail)?;
     statement.raw_bind_parameter(9, pack_body(record))?;
-    statement.raw_bind_parameter(10, kept(&record.body.state).map(|bytes| &bytes[..]))
+    statement.raw_bind_parameter(10, record.body.state.kept().map(|bytes| &bytes[..]))
 }
 
 /// Writes only a record's trail.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oncely_core::{Filter, Import, LoggedEvent, Move, Record, State, StateName, StoreError, Stored, Tally};
+use oncely_core::{Filter, Import, LoggedEvent, Move, Record, StateName, StoreError, Stored, Tally};
 use tokio::task::JoinSet;
 
 use super::carry::{Events, differs, moved, shifted};
@@ -205,7 +205,7 @@ fn parts(mut records: &[Arc<Record>]) -> Vec<&[Arc<Record>]> {
     while !records.is_empty() {
         let mut bytes = 0;
         let fits = |record: &&Arc<Record>| {
-            bytes += kept_bytes(&record.body.state);
+            bytes += record.body.state.kept().map_or(0, |kept| kept.len());
             bytes <= PART_BYTES_MAX
         };
         let fit = records.iter().take_while(fits).count();
@@ -214,17 +214,6 @@ fn parts(mut records: &[Arc<Record>]) -> Vec<&[Arc<Record>]> {
         records = rest;
     }
     parts
-}
-
-/// The bytes that a record keeps for a caller.
-fn kept_bytes(state: &State) -> usize {
-    let kept = match state {
-        State::Running { .. } => None,
-        State::Succeeded { result, .. } => result.as_ref(),
-        State::Rejected { failure, .. } => failure.detail.as_ref(),
-        State::InDoubt { doubt, .. } => doubt.evidence.as_ref(),
-    };
-    kept.map_or(0, |bytes| bytes.len())
 }
 
 fn stopped() -> TransferError {

@@ -1,6 +1,6 @@
 //! What `oncely doctor` says of the records themselves: whether they can be read.
 
-use oncely_core::{Filter, State, Store, Unreadable};
+use oncely_core::{Filter, Store, Unreadable};
 
 use super::{Finding, Health};
 
@@ -20,7 +20,12 @@ pub(super) async fn find_unreadable(store: &dyn Store) -> Finding {
     let (mut from, mut bytes) = (Some(0), 0);
     while let Some(at) = from.filter(|_| readable + unreadable < READ_MAX && bytes < READ_BYTES_MAX) {
         let page = store.scan(Filter::default(), at, READ_AT_ONCE).await?;
-        bytes += page.items.iter().map(|stored| kept_bytes(&stored.record.body.state)).sum::<usize>();
+        bytes += page
+            .items
+            .iter()
+            .filter_map(|stored| stored.record.body.state.kept())
+            .map(|kept| kept.len())
+            .sum::<usize>();
         readable += page.items.len();
         unreadable += page.unreadable.len();
         let room = UNREADABLE_SHOWN.saturating_sub(named.len());
@@ -42,17 +47,6 @@ pub(super) async fn find_unreadable(store: &dyn Store) -> Finding {
         message.push_str(&format!("\n  {intent}  {}  {why}", state.as_str()));
     }
     Ok((Health::Warn, message))
-}
-
-/// The bytes that a record keeps for a caller.
-fn kept_bytes(state: &State) -> usize {
-    let kept = match state {
-        State::Running { .. } => None,
-        State::Succeeded { result, .. } => result.as_ref(),
-        State::Rejected { failure, .. } => failure.detail.as_ref(),
-        State::InDoubt { doubt, .. } => doubt.evidence.as_ref(),
-    };
-    kept.map_or(0, |bytes| bytes.len())
 }
 
 #[cfg(test)]
