@@ -27,7 +27,7 @@ pub struct ToolCall<'a> {
     pub name: String,
     /// Whether its client said in a handshake that it knows of tasks.
     pub(super) client_knows_tasks: bool,
-    message: Members<'a>,
+    message: &'a Members<'a>,
     params: Members<'a>,
     arguments: Members<'a>,
     meta: Members<'a>,
@@ -106,7 +106,7 @@ impl<'a> ToolCall<'a> {
             id: request.id.clone(),
             name,
             client_knows_tasks: false,
-            message: request.members.clone(),
+            message: &request.members,
             params,
             arguments,
             meta,
@@ -133,6 +133,11 @@ impl<'a> ToolCall<'a> {
         self_description(&self.meta)
     }
 
+    /// Whether the request says anything of itself, as those of that era do.
+    pub(super) fn describes_itself(&self) -> bool {
+        self.meta.names().any(|name| name.starts_with(SELF_DESCRIPTION))
+    }
+
     /// Whether the request says of itself that its client knows an extension of the protocol.
     pub(super) fn declares_extension(&self, extension: &str) -> bool {
         let able = self.meta.object(CLIENT_CAPABILITIES).unwrap_or_default();
@@ -146,9 +151,13 @@ impl<'a> ToolCall<'a> {
 
     /// Works out key, payload and what to pass on.
     pub fn ask(&self, added: Added) -> Result<Asked, BadCall> {
+        let named = self.named_key()?;
+        if !self.arguments.has(KEY_ARGUMENT) && !self.arguments.has(DRY_RUN_ARGUMENT) {
+            let payload = self.counted(named.as_ref(), None);
+            return Ok(Asked { key: named, payload, dry_run: false, arguments: None });
+        }
         let mut arguments = self.arguments.clone();
         let argument_key = arguments.get(KEY_ARGUMENT).map(str::to_owned);
-        let named = self.named_key()?;
         let own = match argument_key {
             Some(raw) if added.key => key_of(&raw)?,
             // An argument of the tool's own may hold what is no key of ours; then it is just an argument.
@@ -173,11 +182,16 @@ impl<'a> ToolCall<'a> {
         // What was used as the key is the name of the intent and no part of it, also where the tool gets it, too.
         let counted = (key_argument_used && arguments.remove(KEY_ARGUMENT)).then(|| arguments.render());
         let counted = counted.as_deref().or(rendered.as_deref());
-        let payload = match &key {
-            Some(_) => self.payload(counted),
-            None => self.arguments_or(counted).as_bytes().to_vec(),
-        };
+        let payload = self.counted(key.as_ref(), counted);
         Ok(Asked { key, payload, dry_run, arguments: rendered })
+    }
+
+    /// What is fingerprinted, with these arguments where they are not those that came.
+    fn counted(&self, key: Option<&Key>, arguments: Option<&str>) -> Vec<u8> {
+        match key {
+            Some(_) => self.payload(arguments),
+            None => self.arguments_or(arguments).as_bytes().to_vec(),
+        }
     }
 
     /// A key under `_meta` or beside the arguments.

@@ -225,9 +225,13 @@ impl Guard {
         let mut engine_call = Call {
             namespace: self.settings.namespace.clone(),
             scope: self.settings.scope.clone(),
+            tool,
             key: asked.key.clone(),
+            payload: asked.payload.clone(),
             policy: rules.policy.clone(),
-            ..Call::new(tool, asked.payload.clone())
+            wait_for: None,
+            checked: None,
+            probe: None,
         };
         if let Some(check) = &rules.declared.check {
             let name = self.engine().name_of(&engine_call)?;
@@ -365,7 +369,7 @@ fn message_of(id: &str, form: Form, execution: &Execution, record: &RecordName, 
 fn form_of(call: &ToolCall<'_>, rules: &Rules, tool: Option<&Tool>) -> Form {
     Form {
         annotate: rules.declared.mcp.annotate,
-        era: if call.self_description().is_some() { Era::Modern } else { Era::Legacy },
+        era: if call.describes_itself() { Era::Modern } else { Era::Legacy },
         schema: if tool.is_some_and(|tool| tool.has_output_schema) { Schema::Bound } else { Schema::Free },
     }
 }

@@ -1,7 +1,9 @@
 //! The handle of a task in place of a result: only a client that knows of tasks can do anything with it, and the one that
 //! repeats a call need not be the one that made it.
 
-use memchr::memmem;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use oncely::Replay;
 use serde_json::json;
 
@@ -24,10 +26,12 @@ struct Handle {
     era: Era,
 }
 
-fn read(stored: &str) -> Option<Handle> {
-    // Hardly any result is a handle, and this is seen soon.
-    memmem::find(stored.as_bytes(), b"\"task")?;
-    let result = Members::parse(stored).ok()?;
+/// Part of every handle, and of hardly any other result.
+static MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"task"));
+
+fn read(stored: &[u8]) -> Option<Handle> {
+    MARK.find(stored)?;
+    let result = Members::parse(std::str::from_utf8(stored).ok()?).ok()?;
     let inner = result.object("task");
     let era = match result.text("resultType").as_deref() {
         Some("task") => Era::Modern,
@@ -66,8 +70,7 @@ enum Objection {
 /// The answer to a call whose first one was answered with the handle of a task, where its client cannot take that; `None`
 /// where there is nothing to object to. A client of the era with `initialize` may have declared there what it knows.
 pub(super) fn refusal(call: &ToolCall<'_>, form: Form, replay: &Replay) -> Option<Vec<u8>> {
-    let stored = std::str::from_utf8(replay.result()?).ok()?;
-    let handle = read(stored)?;
+    let handle = read(replay.result()?)?;
     let objection = objection(call, form.era, &handle)?;
     let record = &replay.record;
     let (why, next) = match objection {
@@ -104,7 +107,7 @@ mod tests {
 
     #[test]
     fn handles_of_both_eras_are_told_from_results() {
-        let of = |stored: &str| read(stored).map(|handle| (handle.task, handle.era));
+        let of = |stored: &str| read(stored.as_bytes()).map(|handle| (handle.task, handle.era));
         let modern = r#"{"resultType":"task","taskId":"t","status":"working"}"#;
         assert_eq!(of(modern), Some(("t".into(), Era::Modern)));
         assert_eq!(of(r#"{"task":{"taskId":"t","status":"working"}}"#), Some(("t".into(), Era::Legacy)));

@@ -231,7 +231,10 @@ impl<'a> Response<'a> {
 
 /// The answer with a result.
 pub fn result(id: &str, result: &str) -> Vec<u8> {
-    line([r#"{"jsonrpc":"2.0","id":"#, id, r#","result":"#, result, "}"].concat())
+    let pieces = [r#"{"jsonrpc":"2.0","id":"#, id, r#","result":"#, result, "}"];
+    let mut message = Vec::with_capacity(pieces.iter().map(|piece| piece.len()).sum::<usize>() + 1);
+    pieces.iter().for_each(|piece| message.extend_from_slice(piece.as_bytes()));
+    line(message)
 }
 
 /// The answer with an error.

@@ -106,6 +106,22 @@ impl Session {
         }
     }
 
+    /// One more is at work for the client. Nobody waits for that.
+    fn begins_work(&self) {
+        self.busy.send_if_modified(|count| {
+            *count += 1;
+            false
+        });
+    }
+
+    /// One less is.
+    fn ends_work(&self) {
+        self.busy.send_if_modified(|count| {
+            *count -= 1;
+            *count == 0
+        });
+    }
+
     /// Waits until nothing is at work for the client any more, at most for `timeout`. Says whether that was reached.
     pub async fn is_idle_within(&self, timeout: Duration) -> bool {
         let mut busy = self.busy.subscribe();
@@ -229,10 +245,10 @@ impl Session {
     pub(super) async fn tell(self: &Arc<Self>, answer: Vec<u8>) -> Next {
         let Ok(room) = self.refusals.clone().acquire_owned().await else { return Next::Taken };
         let session = self.clone();
-        self.busy.send_modify(|count| *count += 1);
+        self.begins_work();
         tokio::spawn(async move {
             session.client.send(answer.into()).await;
-            session.busy.send_modify(|count| *count -= 1);
+            session.ends_work();
             drop(room);
         });
         Next::Taken
@@ -247,8 +263,8 @@ impl Session {
         }
         let (id, flight) = (id.into_owned(), Arc::new(Flight::default()));
         flights.insert(id.clone(), flight.clone());
-        self.busy.send_modify(|count| *count += 1);
-        Some(OnBoard { session: self.clone(), id, flight })
+        self.begins_work();
+        Some(OnBoard { session: self.clone(), id, flight, left: AtomicBool::new(false) })
     }
 
     /// Works on a request: at once, as far as nothing has to be waited for, which is all of a replay; then in a task of its
@@ -337,11 +353,16 @@ struct OnBoard {
     /// In its one spelling.
     id: String,
     flight: Arc<Flight>,
+    /// Whether it has made room for another one.
+    left: AtomicBool,
 }
 
 impl OnBoard {
     /// Makes room for another request of this id; one that has come already stays.
     fn leave(&self) {
+        if self.left.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let mut flights = self.session.flights();
         if flights.get(&self.id).is_some_and(|there| Arc::ptr_eq(there, &self.flight)) {
             flights.remove(&self.id);
@@ -352,7 +373,7 @@ impl OnBoard {
 impl Drop for OnBoard {
     fn drop(&mut self) {
         self.leave();
-        self.session.busy.send_modify(|count| *count -= 1);
+        self.session.ends_work();
     }
 }
 

@@ -210,7 +210,8 @@ async fn take_line(seen: Seen<'_>, line: &Bytes, session: &Arc<Session>) {
     if content(line).is_empty() {
         return;
     }
-    let line = message::flat(line);
+    // What was seen as it is was flat.
+    let line = if seen == Seen::Unclear { message::flat(line) } else { line.clone() };
     if session.take(seen, &line, None).await == Next::Pass {
         let is_whole = line.last() == Some(&b'\n');
         pass(if is_whole { line } else { [&line[..], b"\n"].concat().into() }, session).await;
