@@ -75,6 +75,10 @@ struct Args {
     peer: PathBuf,
 }
 
+/// The allocator of the `oncely` program: the ledger is measured as it runs there, and the baselines have it as well.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
     let done = match words.get(1).map(String::as_str) {

@@ -15,7 +15,7 @@
 ///         None
 ///     }
 ///
-///     oncely_core::hand_on!(store: describe create load replace note watch liveness owner now steady_since scan log
+///     oncely_core::hand_on!(store: describe expects create load replace note watch liveness owner now steady_since scan log
 ///         purge tally tallies census flush health gate turn_gate import);
 /// }
 /// ```
@@ -32,6 +32,11 @@ macro_rules! hand_on {
     (@ $field:ident peek) => {
         fn peek(&self, intent: &$crate::IntentId) -> ::std::option::Option<$crate::Stored> {
             self.$field.peek(intent)
+        }
+    };
+    (@ $field:ident expects) => {
+        fn expects(&self, intent: &$crate::IntentId) -> bool {
+            self.$field.expects(intent)
         }
     };
     (@ $field:ident create) => {

@@ -198,7 +198,7 @@ impl Store for OneByOne {
         self.store.scan(filter, from, limit.min(1))
     }
 
-    oncely_core::hand_on!(store: describe peek create load replace note watch liveness owner now steady_since log purge tally
+    oncely_core::hand_on!(store: describe peek expects create load replace note watch liveness owner now steady_since log purge tally
         tallies census flush health gate turn_gate import);
 }
 

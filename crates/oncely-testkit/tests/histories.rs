@@ -97,7 +97,7 @@ impl Store for Faulty {
         })
     }
 
-    oncely_core::hand_on!(inner: peek create note watch liveness owner now steady_since scan log purge tally tallies census
+    oncely_core::hand_on!(inner: peek expects create note watch liveness owner now steady_since scan log purge tally tallies census
         flush health gate turn_gate import);
 }
 

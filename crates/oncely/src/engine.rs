@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use oncely_core::fingerprint::{Identity, identify, identify_digested};
-use oncely_core::limits::{DURATION_MS_MAX, PAYLOAD_BYTES_MAX, WAITERS_MAX};
+use oncely_core::limits::{DURATION_MS_MAX, WAITERS_MAX};
 use oncely_core::machine::{Because, Begin, Checked, Decision, Finding, Input, Transition, Write, step};
 use oncely_core::{
-    AttemptToken, Change, Counter, Created, Digest, IntentId, IntentName, Liveness, Millis, Outcome, Owner,
-    Record, Replaced, State, Store, Stored, Wrote,
+    AttemptToken, Change, Counter, Created, Liveness, Millis, Outcome, Owner, Record, Replaced, State, Store,
+    Stored, Wrote,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -19,6 +18,7 @@ use crate::attempt::Attempt;
 use crate::call::{Call, CallBuilder};
 use crate::claim::{self, Claim, CountGuard, OpenPlace, bounded, new_token, not_started};
 use crate::error::Error;
+use crate::known::Known;
 use crate::observe::Observer;
 use crate::remote::Claimant;
 use crate::run;
@@ -56,15 +56,6 @@ pub enum Begun {
     Run(Attempt),
     /// There is an answer already; run nothing.
     Answered(Answer),
-}
-
-/// A call with its identity worked out.
-pub(crate) struct Known<'a> {
-    call: &'a Call,
-    name: IntentName,
-    pub(crate) intent: IntentId,
-    fingerprint: oncely_core::Fingerprint,
-    pub(crate) claimant: Claimant<'a>,
 }
 
 impl Oncely {
@@ -135,12 +126,6 @@ impl Oncely {
         }
     }
 
-    /// The full name of the intent that a call means, with its key derived if the call gives none.
-    pub fn name_of(&self, call: &Call) -> Result<IntentName, Error> {
-        call.validate()?;
-        Ok(self.know(call)?.0.name)
-    }
-
     /// Asks for permission to run an effect. Waits while another attempt at the same intent is under way.
     pub async fn begin(&self, call: &Call) -> Result<Begun, Error> {
         self.begin_as(call, Claimant::this_process(&self.inner.owner)).await
@@ -148,8 +133,7 @@ impl Oncely {
 
     pub(crate) async fn decide(&self, call: &Call, claimant: Claimant<'_>) -> Result<Begun, Error> {
         call.validate()?;
-        let (known, mut seen) = self.know(call)?;
-        let known = Known { claimant, ..known };
+        let (known, mut seen) = self.meet(call, claimant).await?;
         let mut counts = vec![(Counter::Calls, 1)];
         let wait_for = call.wait_for.unwrap_or(Duration::from_millis(call.policy.wait_for_ms));
         let deadline = Instant::now() + wait_for.min(Duration::from_millis(DURATION_MS_MAX));
@@ -200,35 +184,6 @@ impl Oncely {
         };
         self.inner.store.tally(&call.namespace, &call.tool, &counts);
         Ok(begun)
-    }
-
-    /// Works out who the call is. A retry with the very bytes of a remembered call needs no parsing.
-    pub(crate) fn know<'a>(&'a self, call: &'a Call) -> Result<(Known<'a>, Option<Stored>), Error> {
-        let name_with = |key| IntentName {
-            namespace: call.namespace.clone(),
-            scope: call.scope.clone(),
-            tool: call.tool.clone(),
-            key,
-        };
-        let claimant = Claimant::this_process(&self.inner.owner);
-        if let Some(key) = &call.key
-            && call.payload.len() <= PAYLOAD_BYTES_MAX
-        {
-            let name = name_with(key.clone());
-            let intent = name.intent_id();
-            let raw = Digest::of(&call.payload);
-            let seen = self.inner.store.peek(&intent);
-            let fingerprint = match &seen {
-                Some(stored) if stored.record.body.fingerprint.raw == raw => stored.record.body.fingerprint,
-                _ => identify_digested(Some(key.clone()), &call.payload, raw, &call.policy)?.fingerprint,
-            };
-            return Ok((Known { call, name, intent, fingerprint, claimant }, seen));
-        }
-        let Identity { key, fingerprint } = identify(call.key.clone(), &call.payload, &call.policy)?;
-        let name = name_with(key);
-        let intent = name.intent_id();
-        let seen = self.inner.store.peek(&intent);
-        Ok((Known { call, name, intent, fingerprint, claimant }, seen))
     }
 
     pub(crate) fn step_call(

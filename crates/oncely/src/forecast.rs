@@ -14,7 +14,7 @@ impl Oncely {
     /// What a call would do now. Runs nothing, writes nothing, uses up no key.
     pub async fn dry_run(&self, call: &Call) -> Result<Forecast, Error> {
         call.validate()?;
-        let (known, _) = self.know(call)?;
+        let known = self.know(call)?;
         let mut seen = self.inner.store.load(known.intent).await?;
         loop {
             let transition = self.step_call(&known, seen.as_ref(), UNNAMED, None);

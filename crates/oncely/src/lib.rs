@@ -59,6 +59,7 @@ mod error;
 mod forecast;
 mod housekeeping;
 mod inspect;
+mod known;
 mod observe;
 pub mod outcome;
 pub mod policy_file;

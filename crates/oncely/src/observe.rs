@@ -173,6 +173,6 @@ impl Store for Heard {
         self.time(StoreOp::Note, self.store.note(events))
     }
 
-    oncely_core::hand_on!(store: describe peek watch liveness owner now steady_since scan log purge tally tallies census
+    oncely_core::hand_on!(store: describe peek expects watch liveness owner now steady_since scan log purge tally tallies census
         flush health gate turn_gate import);
 }

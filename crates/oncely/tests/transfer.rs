@@ -285,7 +285,7 @@ impl Store for Stale {
         Box::pin(async move { Ok(PurgeReport { records_removed, more, ..PurgeReport::default() }) })
     }
 
-    oncely_core::hand_on!(store: describe peek create load replace note watch liveness owner now steady_since scan log tally
+    oncely_core::hand_on!(store: describe peek expects create load replace note watch liveness owner now steady_since scan log tally
         tallies census flush health gate turn_gate import);
 }
 

@@ -178,6 +178,11 @@ async fn load(shared: &Shared, session: &mut Session, batch: Batch) -> Afterward
         let answer = match &found {
             Ok((now, records)) => {
                 let record = records.get(&intent).cloned().transpose();
+                match &record {
+                    Ok(None) => shared.likely.missed(&intent),
+                    Ok(Some(_)) => shared.likely.met(&intent),
+                    Err(_) => {}
+                }
                 record.map(|record| record.map(|record| Stored { record, now: *now }))
             }
             Err(error) => Err(error.clone()),
@@ -206,6 +211,11 @@ impl What {
     /// Tells a caller, and those that asked for the same, what became of its request.
     fn answer(self, shared: &Shared, entry: Entry, outcome: Outcome, op: Op, alike: Vec<Op>) {
         let intent = entry.intent;
+        match &outcome {
+            Outcome::Written { .. } | Outcome::There(_) => shared.likely.met(&intent),
+            Outcome::Gone => shared.likely.missed(&intent),
+            Outcome::Failed(_) => {}
+        }
         let stored = |version, now, draft: Box<Draft>| {
             shared.watchers.changed(&intent, Some(version));
             Stored { record: Arc::new(draft.stamped(intent, version, now)), now }

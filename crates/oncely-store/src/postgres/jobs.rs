@@ -44,6 +44,7 @@ pub(crate) async fn run(shared: &Shared, session: &mut Session, job: Job, reply:
 async fn perform(shared: &Shared, session: &mut Session, job: Job) -> Result<Answer, Trouble> {
     match job {
         Job::Remove { intent, expected, events } => {
+            shared.likely.missed(&intent);
             remove(shared, session, intent, expected, events).await.map(Answer::Replaced)
         }
         Job::Note { events } => note(shared, session, events).await.map(|()| Answer::Done),

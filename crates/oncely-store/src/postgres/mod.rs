@@ -12,6 +12,7 @@ mod errors;
 mod examine;
 mod exec;
 mod jobs;
+mod likely;
 pub mod limits;
 mod listen;
 mod moving;
@@ -119,6 +120,11 @@ impl Store for PostgresStore {
     /// Never: another machine may have removed or changed the record a moment ago, and would not have told this one.
     fn peek(&self, _: &IntentId) -> Option<Stored> {
         None
+    }
+
+    /// To look for a record takes the server half as long as to try to make it.
+    fn expects(&self, intent: &IntentId) -> bool {
+        self.shared.likely.has(intent)
     }
 
     fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {

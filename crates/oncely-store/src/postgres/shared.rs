@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::connect::{Door, Link};
+use super::likely::Likely;
 use super::options::PostgresOptions;
 use super::queue::Queue;
 use super::request::{Answer, Job, Request};
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) names: Arc<Names>,
     pub(crate) queue: Queue,
     pub(crate) watchers: Waiters,
+    pub(crate) likely: Likely,
     pub(crate) tallies: Tallies,
     /// The newest time that the server was seen to tell.
     pub(crate) newest_ms: AtomicU64,
@@ -57,6 +59,7 @@ impl Shared {
             queue: Queue::new(options.queue_max, options.pool),
             watchers: Waiters::new(options.look_every),
             door: Door::new(options)?,
+            likely: Likely::default(),
             tallies: Tallies::default(),
             newest_ms: AtomicU64::new(0),
             connected: AtomicUsize::new(0),

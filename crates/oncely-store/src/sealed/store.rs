@@ -93,6 +93,6 @@ impl Store for Sealed {
     }
 
     // What is sealed is imported as it is: it stays bound to its record.
-    oncely_core::hand_on!(store: describe note watch liveness owner now steady_since log purge tally tallies census flush
+    oncely_core::hand_on!(store: describe expects note watch liveness owner now steady_since log purge tally tallies census flush
         health gate turn_gate import);
 }

@@ -126,6 +126,11 @@ impl Store for SimStore {
         Some(inner.stored(record))
     }
 
+    fn expects(&self, _: &IntentId) -> bool {
+        // Right or wrong, as a guess is.
+        self.world.lock().rng.chance(300)
+    }
+
     fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
         let claim = claim_in(&draft);
         let sent = self.send(intent, Asked::Create(Box::new(draft)), events);
