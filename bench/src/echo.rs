@@ -26,7 +26,7 @@ pub(crate) enum Tool {
 }
 
 impl Tool {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Read => "get_order",
             Self::ReadLarge => "get_large",
@@ -94,12 +94,12 @@ pub(crate) fn command() -> Result<Command> {
     Ok(command)
 }
 
-/// The same behind `oncely mcp`.
-pub(crate) fn guarded(oncely: &Path, ledger: &Path) -> Result<Command> {
+/// A server behind `oncely mcp`.
+pub(crate) fn guarded(oncely: &Path, ledger: &Path, server: &Command) -> Command {
     let mut command = Command::new(oncely);
     command.arg("mcp").arg("--store").arg(format!("sqlite:{}", ledger.display())).arg("--");
-    command.arg(std::env::current_exe()?).arg("echo");
-    Ok(command)
+    command.arg(server.get_program()).args(server.get_args());
+    command
 }
 
 /// A connection to a server, or to what stands before it.

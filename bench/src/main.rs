@@ -9,6 +9,7 @@ mod ours;
 mod plain_redis;
 mod proxy;
 mod report;
+mod sdk;
 mod sections;
 mod stats;
 mod textbook;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
     let done = match words.get(1).map(String::as_str) {
         Some("worker") => worker::main(&words[2..]),
         Some("echo") => echo::serve(),
+        Some("sdk") => sdk::serve(),
         Some("copy") => copying::serve(),
         Some("upstream") => upstream::serve(),
         Some("proxy") => proxy::serve(words.get(2).map_or("", String::as_str)),

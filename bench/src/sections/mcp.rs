@@ -5,7 +5,7 @@ use crate::echo::{self, Client, Tool};
 use crate::ours::{self, Style};
 use crate::report::{Row, Target};
 use crate::stats::{Series, Turns, Unit};
-use crate::{Result, append, copying, progress};
+use crate::{Result, append, copying, progress, sdk};
 
 /// Calls in flight where throughput is measured.
 const IN_FLIGHT: usize = 64;
@@ -23,7 +23,7 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
     let mut clients = Clients {
         direct: Client::start(echo::command()?)?,
         copied: Client::start(copying::command()?)?,
-        guarded: Client::start(echo::guarded(&oncely, &path)?)?,
+        guarded: Client::start(echo::guarded(&oncely, &path, &echo::command()?))?,
     };
     let replayed = bench.keys();
     prepare(&mut clients, replayed)?;
@@ -35,6 +35,7 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
     drop(clients);
     bench.remove(&path)?;
     let mut rows = seen.rows();
+    rows.push(on_the_sdk(bench, &oncely)?);
     rows.extend(large(bench, &oncely)?);
     let how = format!(
         "One client over stdio, the server answers at once with 1 KiB; calls one after the other except where {IN_FLIGHT} \
@@ -240,6 +241,42 @@ impl Seen {
     }
 }
 
+/// Reads in flight to a server on the official Rust SDK, which has more to do for each than the bare one.
+fn on_the_sdk(bench: &mut Bench, oncely: &std::path::Path) -> Result<Row> {
+    let path = bench.fresh();
+    let mut direct = Client::start(sdk::command()?)?;
+    let mut guarded = Client::start(echo::guarded(oncely, &path, &sdk::command()?))?;
+    let (without, with) = (direct.call(Tool::Read, 0)?, guarded.call(Tool::Read, 0)?);
+    if with["result"]["content"] != without["result"]["content"] || with["result"]["content"].is_null() {
+        return Err(format!("a read is not passed through: {with}").into());
+    }
+    let [mut many, mut many_direct]: [Series; 2] = Default::default();
+    let (turn, mut number) = (bench.turn(), bench.keys());
+    let mut next = move || {
+        number += 1;
+        number
+    };
+    for round in 1..=bench.rounds {
+        progress(&format!("a server on the SDK, round {round} of {}", bench.rounds));
+        let [mut with, mut without]: [Turns; 2] = Default::default();
+        for _ in 0..TURNS {
+            settle();
+            without.push(direct.calls(Tool::Read, IN_FLIGHT, turn, &mut next)?);
+            settle();
+            with.push(guarded.calls(Tool::Read, IN_FLIGHT, turn, &mut next)?);
+        }
+        many.push(with.rate());
+        many_direct.push(without.rate());
+    }
+    drop((direct, guarded));
+    bench.remove(&path)?;
+    let kept = many.over(&many_direct);
+    Ok(Row::new(format!("reads, {IN_FLIGHT} in flight, of a server on the Rust SDK"), &many, Unit::PerSecond)
+        .against("the server itself", &many_direct, Unit::PerSecond)
+        .ratio(&kept, Unit::Times)
+        .target(Target::AtLeast(0.8, Unit::Times), &kept))
+}
+
 /// Results of 10 MB: how long they take, and what the proxy's memory comes to.
 fn large(bench: &mut Bench, oncely: &std::path::Path) -> Result<Vec<Row>> {
     let [mut took_direct, mut took_copied, mut took, mut few, mut many, mut idle]: [Series; 6] =
@@ -249,7 +286,7 @@ fn large(bench: &mut Bench, oncely: &std::path::Path) -> Result<Vec<Row>> {
         let path = bench.fresh();
         let mut direct = Client::start(echo::command()?)?;
         let mut copied = Client::start(copying::command()?)?;
-        let mut guarded = Client::start(echo::guarded(oncely, &path)?)?;
+        let mut guarded = Client::start(echo::guarded(oncely, &path, &echo::command()?))?;
         guarded.call(Tool::Read, 0)?;
         idle.push(guarded.peak_memory()?);
         let mut asked = 0;
