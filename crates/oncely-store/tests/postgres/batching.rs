@@ -77,6 +77,25 @@ async fn a_duplicate_writes_nothing_at_all() {
     assert_eq!(ask("SELECT count(*) FROM oncely.audit").trim(), "1");
 }
 
+/// Only a guess, which others make wrong without a word; a look puts it right.
+#[tokio::test]
+async fn what_this_process_has_met_is_expected_until_it_is_found_to_be_gone() {
+    let address = server().fresh_database().unwrap();
+    let (store, other) = (open(&address).await, open(&address).await);
+    assert!(!store.expects(&id("k")));
+    let Created::New(begun) = claim(&*store, "k").await.unwrap() else { panic!("it was there") };
+    assert!(store.expects(&id("k")) && !store.expects(&id("another")));
+    assert!(!other.expects(&id("k")), "it has not met it");
+    assert!(matches!(claim(&*other, "k").await.unwrap(), Created::Exists(_)));
+    assert!(other.expects(&id("k")));
+    other.replace(id("k"), begun.record.version, Change::Remove, Vec::new()).await.unwrap();
+    assert!(!other.expects(&id("k")));
+    assert!(store.expects(&id("k")), "nobody has told it");
+    assert!(store.load(id("k")).await.unwrap().is_none());
+    assert!(!store.expects(&id("k")));
+    assert!(matches!(claim(&*store, "k").await.unwrap(), Created::New(_)));
+}
+
 /// Counted on the way to the server, with statements under a name and without.
 #[tokio::test]
 async fn to_begin_to_end_and_to_be_a_duplicate_take_one_round_trip_each() {
@@ -85,7 +104,7 @@ async fn to_begin_to_end_and_to_be_a_duplicate_take_one_round_trip_each() {
         let tap = Tap::to_port(server().port()).unwrap();
         let through = server().url_through(tap.port(), database(&address));
         let store = open(&with(&through, &format!("pool=1&prepared={prepared}"))).await;
-        let mut turns = [usize::MAX; 3];
+        let mut turns = [usize::MAX; 4];
         // Statements are made known to the server with their first use, and something else may go on aside: the least counts.
         for number in 0..10 {
             let key = &*format!("k{number}");
@@ -98,11 +117,14 @@ async fn to_begin_to_end_and_to_be_a_duplicate_take_one_round_trip_each() {
             count.push(tap.turns());
             assert!(matches!(claim(&*store, key).await.unwrap(), Created::Exists(_)));
             count.push(tap.turns());
+            // As a duplicate of what was met here is asked for.
+            assert!(store.load(id(key)).await.unwrap().is_some());
+            count.push(tap.turns());
             for (least, two) in turns.iter_mut().zip(count.windows(2)) {
                 *least = (*least).min(two[1] - two[0]);
             }
         }
-        assert_eq!(turns, [1, 1, 1], "prepared={prepared}: begin, end, duplicate");
+        assert_eq!(turns, [1, 1, 1, 1], "prepared={prepared}: begin, end, duplicate, a look");
     }
 }
 

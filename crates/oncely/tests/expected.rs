@@ -1,0 +1,128 @@
+//! A store that guesses which records are there: right or wrong, a call has the same answer and as many effects. These are
+//! counted outside of the ledger.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use oncely::core::{
+    Created, Draft, Event, IntentId, Store, StoreError, StoreErrorKind, StoreFuture, Stored, hand_on,
+};
+use oncely::{Answer, CallBuilder, Effect, Error, Oncely, Outcome};
+
+/// A ledger that knows nothing by heart, and whose guess is always the same.
+struct Guessing {
+    store: Arc<dyn Store>,
+    expects: AtomicBool,
+    fails: AtomicBool,
+    looks: AtomicU32,
+    claims: AtomicU32,
+}
+
+impl Store for Guessing {
+    fn peek(&self, _: &IntentId) -> Option<Stored> {
+        None
+    }
+
+    fn expects(&self, _: &IntentId) -> bool {
+        self.expects.load(Ordering::SeqCst)
+    }
+
+    fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
+        self.claims.fetch_add(1, Ordering::SeqCst);
+        self.store.create(intent, draft, events)
+    }
+
+    fn load(&self, intent: IntentId) -> StoreFuture<'_, Option<Stored>> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        if self.fails.load(Ordering::SeqCst) {
+            let lost = StoreError::before(StoreErrorKind::Unavailable, "the connection is lost");
+            return Box::pin(async { Err(lost) });
+        }
+        self.store.load(intent)
+    }
+
+    hand_on!(store: describe replace note watch liveness owner now steady_since scan log purge tally tallies census flush
+        health gate turn_gate import);
+}
+
+struct World {
+    ledger: Arc<Guessing>,
+    oncely: Oncely,
+    effects: Arc<AtomicU32>,
+}
+
+impl World {
+    async fn new() -> Self {
+        let ledger = Arc::new(Guessing {
+            store: oncely_store::open("memory:").await.unwrap(),
+            expects: AtomicBool::new(true),
+            fails: AtomicBool::new(false),
+            looks: AtomicU32::new(0),
+            claims: AtomicU32::new(0),
+        });
+        let oncely = Oncely::new(Arc::clone(&ledger) as Arc<dyn Store>);
+        Self { ledger, oncely, effects: Arc::default() }
+    }
+
+    async fn run(&self, call: CallBuilder<'_>) -> Result<Answer, Error> {
+        let effects = self.effects.clone();
+        let effect = move |_| async move {
+            effects.fetch_add(1, Ordering::SeqCst);
+            Outcome::succeeded(Effect::Created, b"paid".to_vec())
+        };
+        call.run(effect).await
+    }
+
+    async fn charge(&self, payload: &str) -> Result<Answer, Error> {
+        self.run(self.oncely.tool("charge").key("k").payload_json(payload)).await
+    }
+
+    /// Looks and claims since this was last asked, and all effects.
+    fn counted(&self) -> (u32, u32, u32) {
+        let taken = |count: &AtomicU32| count.swap(0, Ordering::SeqCst);
+        (taken(&self.ledger.looks), taken(&self.ledger.claims), self.effects.load(Ordering::SeqCst))
+    }
+}
+
+#[tokio::test]
+async fn a_duplicate_that_is_expected_is_looked_for_and_never_claimed() {
+    let world = World::new().await;
+    world.ledger.expects.store(false, Ordering::SeqCst);
+    assert!(matches!(world.charge(r#"{"a":1}"#).await.unwrap(), Answer::Executed(_)));
+    assert_eq!(world.counted(), (0, 1, 1), "a fresh key is claimed at once");
+    world.ledger.expects.store(true, Ordering::SeqCst);
+    for same in [r#"{"a":1}"#, r#"{ "a" : 1.0 }"#] {
+        let Answer::Replayed(replay) = world.charge(same).await.unwrap() else { panic!("{same}") };
+        assert_eq!(replay.result().unwrap(), &b"paid"[..]);
+        assert_eq!(world.counted(), (1, 0, 1), "{same}");
+    }
+    assert!(matches!(world.charge(r#"{"a":2}"#).await.unwrap(), Answer::Conflict { .. }));
+    assert_eq!(world.counted(), (1, 0, 1));
+    let error = world.charge("{").await.unwrap_err();
+    assert!(matches!(error, Error::Payload(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_wrong_guess_costs_a_look_and_nothing_else() {
+    let world = World::new().await;
+    assert!(matches!(world.charge("{}").await.unwrap(), Answer::Executed(_)));
+    assert_eq!(world.counted(), (1, 1, 1));
+    let unnamed = || world.oncely.tool("charge").payload_json("[1]");
+    assert!(matches!(world.run(unnamed()).await.unwrap(), Answer::Executed(_)));
+    assert_eq!(world.counted(), (1, 1, 2));
+    assert!(matches!(world.run(unnamed()).await.unwrap(), Answer::Replayed(_)));
+    assert_eq!(world.counted(), (1, 0, 2), "its key is derived");
+}
+
+#[tokio::test]
+async fn where_the_look_fails_nothing_runs_and_the_key_is_not_used_up() {
+    let world = World::new().await;
+    world.ledger.fails.store(true, Ordering::SeqCst);
+    let error = world.charge("{}").await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    assert_eq!(world.counted(), (1, 0, 0));
+    world.ledger.fails.store(false, Ordering::SeqCst);
+    assert!(matches!(world.charge("{}").await.unwrap(), Answer::Executed(_)));
+}
