@@ -11,6 +11,7 @@ use oncely_core::{
 use crate::answer::Unrecorded;
 use crate::claim::{OpenPlace, forget_live};
 use crate::engine::Oncely;
+use crate::unstoppable::Unstoppable;
 
 /// How long a completion is tried before the caller gets the result with a warning; it is tried on after that.
 const COMPLETE_PATIENCE: Duration = Duration::from_secs(2);
@@ -110,11 +111,8 @@ impl Attempt {
     /// Records how the attempt ended. If the store fails, it is tried for a while; after that the caller gets the
     /// reason, and it is tried on in the background for as long as the process lives.
     pub async fn complete(self, outcome: Outcome) -> Option<Unrecorded> {
-        // In a task of its own: a caller that goes away must not stop the recording.
-        match tokio::spawn(self.ending().record(outcome)).await {
-            Ok(unrecorded) => unrecorded,
-            Err(_) => Some(Unrecorded::StoreFailed(stopped())),
-        }
+        // A caller that goes away must not stop the recording.
+        Unstoppable::new(self.ending().record(outcome)).await
     }
 
     /// The end of the attempt, for a task that no caller can stop.
@@ -178,13 +176,6 @@ impl Drop for Attempt {
         // In case that was refused, or the version had moved on.
         self.oncely.disown_in_background(self.info.intent, self.info.token(), outcome);
     }
-}
-
-fn stopped() -> StoreError {
-    StoreError::ambiguous(
-        StoreErrorKind::Unavailable,
-        "the runtime was stopped before the end of the attempt was recorded",
-    )
 }
 
 impl Oncely {

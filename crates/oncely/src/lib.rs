@@ -69,6 +69,7 @@ mod run;
 #[cfg(feature = "tower")]
 pub mod tower;
 pub mod transfer;
+mod unstoppable;
 pub mod within;
 
 pub use answer::{Answer, Execution, Forecast, InProgress, Replay, Unrecorded, Unresolved};

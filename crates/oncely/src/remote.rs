@@ -3,13 +3,14 @@
 //! *in doubt*, never free to run. The claim is in the ledger alone: this process may be restarted in between.
 
 use oncely_core::machine::{Decision, Input};
-use oncely_core::{AttemptToken, IntentId, Outcome, Owner, StoreError, StoreErrorKind, Stored};
+use oncely_core::{AttemptToken, IntentId, Outcome, Owner, StoreError, Stored};
 
 use crate::answer::Answer;
 use crate::attempt::AttemptInfo;
 use crate::call::Call;
 use crate::engine::{Begun, Oncely, UNNAMED};
 use crate::error::Error;
+use crate::unstoppable::Unstoppable;
 
 /// Who wants to run an attempt.
 #[derive(Clone, Copy)]
@@ -88,7 +89,7 @@ impl Oncely {
         outcome: Outcome,
     ) -> Result<RemoteEnd, StoreError> {
         let oncely = self.clone();
-        let task = tokio::spawn(async move {
+        let ending = async move {
             let rejected = outcome.failure().is_some();
             let input = Input::Complete { token, outcome };
             let (decision, there) = oncely.settle(intent, None, |_| input.clone()).await?;
@@ -102,11 +103,8 @@ impl Oncely {
                     Ok(RemoteEnd::Superseded)
                 }
             }
-        });
-        task.await.unwrap_or_else(|_| Err(stopped()))
+        };
+        // A caller that goes away must not stop the recording.
+        Unstoppable::new(ending).await
     }
-}
-
-fn stopped() -> StoreError {
-    StoreError::ambiguous(StoreErrorKind::Unavailable, "the runtime was stopped before the ledger answered")
 }
