@@ -20,6 +20,9 @@ const STEPS: u32 = 3;
 /// Records that one such step looks at. Not fewer: records that fall due together lie together, so that a larger step
 /// writes hardly more pages than a small one, and many small ones write the same pages again and again.
 const STEP: usize = 32;
+/// After a look that found nothing more to do, attempts of this process tidy up no more for so long: under load most looks
+/// would find nothing, and a look is not free. What falls due meanwhile is less than the next ones in turn can drop.
+const QUIET: Duration = Duration::from_secs(1);
 /// Pause between steps, so that calls are not held up.
 const PAUSE: Duration = Duration::from_millis(20);
 /// What a purge that was asked for takes per step while calls are under way in this process.
@@ -90,13 +93,20 @@ impl Oncely {
         tokio::spawn(async move {
             let _place = place;
             // One at a time: several would hold up calls that none of them holds up alone.
-            let Ok(_one) = oncely.inner.purging.try_lock() else { return };
+            let Ok(mut tidy) = oncely.inner.purging.try_lock() else { return };
+            if tidy.is_some_and(|at| at.elapsed() < QUIET) {
+                return;
+            }
             let mut total = Purged::default();
             for _ in 0..STEPS {
-                if !matches!(oncely.purge_step(STEP, &mut total).await, Ok(true)) {
-                    break;
+                match oncely.purge_step(STEP, &mut total).await {
+                    Ok(true) => tokio::time::sleep(PAUSE).await,
+                    Ok(false) => {
+                        *tidy = Some(Instant::now());
+                        break;
+                    }
+                    Err(_) => break,
                 }
-                tokio::time::sleep(PAUSE).await;
             }
         });
     }
