@@ -252,10 +252,8 @@ pub trait Store: Send + Sync + 'static {
     fn peek(&self, intent: &IntentId) -> Option<Stored>;
 
     /// Whether a record is likely there, so that it is better looked for before it is made. A wrong guess costs one more
-    /// round trip and nothing else. A store for which to look costs as much as to make guesses nothing.
-    fn expects(&self, _: &IntentId) -> bool {
-        false
-    }
+    /// round trip and nothing else. A store for which to look costs as much as to make guesses nothing: `false`.
+    fn expects(&self, intent: &IntentId) -> bool;
 
     /// Writes the record if there is none; else returns what is there.
     fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created>;

@@ -195,6 +195,10 @@ impl Store for MemoryStore {
         self.find(intent).filter(|stored| stored.record.body.state.has_ended())
     }
 
+    fn expects(&self, _: &IntentId) -> bool {
+        false
+    }
+
     fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
         let now = (self.clock)();
         let mut kept = self.lock();

@@ -208,6 +208,10 @@ impl Store for Reference {
         Some(self.stored(entry))
     }
 
+    fn expects(&self, _: &IntentId) -> bool {
+        false
+    }
+
     fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
         Box::pin(ready(self.create_now(intent, draft, events)))
     }

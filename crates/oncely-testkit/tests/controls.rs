@@ -237,7 +237,7 @@ impl Store for Faulty {
         })
     }
 
-    oncely_core::hand_on!(inner: note owner steady_since log tallies census flush health gate turn_gate);
+    oncely_core::hand_on!(inner: expects note owner steady_since log tallies census flush health gate turn_gate);
 }
 
 fn broken_by(fault: Fault) -> Vec<&'static str> {

@@ -35,8 +35,8 @@ pub(crate) struct Inner {
     /// Effects open in this engine, for the limit and for a drain.
     pub(crate) open: AtomicUsize,
     pub(crate) closed: Notify,
-    /// Held by whoever drops what is due.
-    pub(crate) purging: tokio::sync::Mutex<()>,
+    /// Held by whoever drops what is due: when it was last found that nothing more is.
+    pub(crate) purging: tokio::sync::Mutex<Option<Instant>>,
     waiting: AtomicUsize,
     tokens: TokenSource,
     pub(crate) observer: Option<Arc<dyn Observer>>,
@@ -85,7 +85,7 @@ impl Oncely {
             owner,
             open: AtomicUsize::new(0),
             closed: Notify::new(),
-            purging: tokio::sync::Mutex::new(()),
+            purging: tokio::sync::Mutex::new(None),
             waiting: AtomicUsize::new(0),
             tokens,
             observer,
@@ -133,18 +133,22 @@ impl Oncely {
 
     pub(crate) async fn decide(&self, call: &Call, claimant: Claimant<'_>) -> Result<Begun, Error> {
         call.validate()?;
-        let (known, mut seen) = self.meet(call, claimant).await?;
-        let mut counts = vec![(Counter::Calls, 1)];
         let wait_for = call.wait_for.unwrap_or(Duration::from_millis(call.policy.wait_for_ms));
         let deadline = Instant::now() + wait_for.min(Duration::from_millis(DURATION_MS_MAX));
+        let (mut known, mut seen) = self.meet(call, claimant).await?;
+        let mut counts = vec![(Counter::Calls, 1)];
         let mut finding: Option<(AttemptToken, Finding)> = None;
         let begun = loop {
             let probed = finding.take();
             let mut token = claimant.token.unwrap_or(UNNAMED);
             let mut transition = self.step_call(&known, seen.as_ref(), token, probed.as_ref());
-            if claimant.token.is_none() && matches!(transition.decision, Decision::Execute(_)) {
-                // Only an attempt needs a name, and a replay is too quick to wait for random numbers.
-                token = (self.inner.tokens)()?;
+            let starts = matches!(transition.decision, Decision::Execute(_));
+            if starts && (claimant.token.is_none() || known.is_borrowed) {
+                // Only an attempt needs a name, and a replay is too quick to wait for random numbers or for parsing.
+                known.own_fingerprint()?;
+                if claimant.token.is_none() {
+                    token = (self.inner.tokens)()?;
+                }
                 transition = self.step_call(&known, seen.as_ref(), token, probed.as_ref());
             }
             let step = self.perform(&known, seen, transition, token).await?;

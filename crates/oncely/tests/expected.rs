@@ -4,12 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use oncely::core::select::Selector;
 use oncely::core::{
-    Created, Draft, Event, IntentId, Store, StoreError, StoreErrorKind, StoreFuture, Stored, hand_on,
+    Created, Draft, Event, IntentId, Millis, Policy, Store, StoreError, StoreErrorKind, StoreFuture, Stored,
+    hand_on,
 };
-use oncely::{Answer, CallBuilder, Effect, Error, Oncely, Outcome};
+use oncely::{Answer, CallBuilder, Effect, Error, Forecast, Oncely, Outcome};
 
 /// A ledger that knows nothing by heart, and whose guess is always the same.
 struct Guessing {
@@ -18,6 +20,8 @@ struct Guessing {
     fails: AtomicBool,
     looks: AtomicU32,
     claims: AtomicU32,
+    /// How much time seems to have passed to who looks.
+    ahead_ms: AtomicU64,
 }
 
 impl Store for Guessing {
@@ -40,7 +44,11 @@ impl Store for Guessing {
             let lost = StoreError::before(StoreErrorKind::Unavailable, "the connection is lost");
             return Box::pin(async { Err(lost) });
         }
-        self.store.load(intent)
+        Box::pin(async move {
+            let ahead_ms = self.ahead_ms.load(Ordering::SeqCst);
+            let found = self.store.load(intent).await?;
+            Ok(found.map(|stored| Stored { now: Millis(stored.now.0 + ahead_ms), ..stored }))
+        })
     }
 
     hand_on!(store: describe replace note watch liveness owner now steady_since scan log purge tally tallies census flush
@@ -61,6 +69,7 @@ impl World {
             fails: AtomicBool::new(false),
             looks: AtomicU32::new(0),
             claims: AtomicU32::new(0),
+            ahead_ms: AtomicU64::new(0),
         });
         let oncely = Oncely::new(Arc::clone(&ledger) as Arc<dyn Store>);
         Self { ledger, oncely, effects: Arc::default() }
@@ -77,6 +86,12 @@ impl World {
 
     async fn charge(&self, payload: &str) -> Result<Answer, Error> {
         self.run(self.oncely.tool("charge").key("k").payload_json(payload)).await
+    }
+
+    fn ignoring(&self, payload: &str, fields: &[&str]) -> CallBuilder<'_> {
+        let ignore = fields.iter().map(|field| Selector::parse(field).unwrap()).collect();
+        let policy = Policy { ignore, ..Policy::default() };
+        self.oncely.tool("charge").key("k").payload_json(payload).policy(policy)
     }
 
     /// Looks and claims since this was last asked, and all effects.
@@ -102,6 +117,37 @@ async fn a_duplicate_that_is_expected_is_looked_for_and_never_claimed() {
     assert_eq!(world.counted(), (1, 0, 1));
     let error = world.charge("{").await.unwrap_err();
     assert!(matches!(error, Error::Payload(_)), "{error}");
+    assert_eq!(world.counted(), (1, 0, 1));
+}
+
+/// However a duplicate is found, and in a dry run as well.
+#[tokio::test]
+async fn the_same_bytes_are_a_duplicate_also_where_the_policy_counts_other_fields_by_now() {
+    let world = World::new().await;
+    let payload = r#"{"a":1,"at":5}"#;
+    assert!(matches!(world.run(world.ignoring(payload, &[])).await.unwrap(), Answer::Executed(_)));
+    for expects in [false, true] {
+        world.ledger.expects.store(expects, Ordering::SeqCst);
+        let answer = world.run(world.ignoring(payload, &["at"])).await.unwrap();
+        assert!(matches!(answer, Answer::Replayed(_)), "expects={expects}");
+        let forecast = world.ignoring(payload, &["at"]).dry_run().await.unwrap();
+        assert!(matches!(forecast, Forecast::WouldAnswer(Answer::Replayed(_))), "{forecast:?}");
+        let other = world.run(world.ignoring(r#"{"a":2,"at":5}"#, &["at"])).await.unwrap();
+        assert!(matches!(other, Answer::Conflict { .. }), "expects={expects}");
+    }
+}
+
+/// A fingerprint that was only borrowed for the comparison is not what the next generation is known by.
+#[tokio::test]
+async fn a_key_that_is_new_again_is_known_by_what_the_policy_counts_now() {
+    let world = World::new().await;
+    let (payload, without) = (r#"{"to":1,"amount":5}"#, r#"{"to":1}"#);
+    assert!(matches!(world.run(world.ignoring(payload, &["amount"])).await.unwrap(), Answer::Executed(_)));
+    world.ledger.ahead_ms.store(40 * 86_400_000, Ordering::SeqCst);
+    assert!(matches!(world.run(world.ignoring(payload, &[])).await.unwrap(), Answer::Executed(_)));
+    world.ledger.ahead_ms.store(0, Ordering::SeqCst);
+    assert!(matches!(world.run(world.ignoring(payload, &[])).await.unwrap(), Answer::Replayed(_)));
+    assert!(matches!(world.run(world.ignoring(without, &[])).await.unwrap(), Answer::Conflict { .. }));
 }
 
 #[tokio::test]

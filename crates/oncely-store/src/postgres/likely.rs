@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use oncely_core::IntentId;
 
-/// Room for so many: half a megabyte, once they are used.
-const SLOTS: usize = 1 << 16;
+/// Room for so many, one for each value of two bytes: half a megabyte.
+const SLOTS: usize = 1 << u16::BITS;
 /// Nobody's mark. The one record in 2^64 whose mark it is is not remembered.
 const NONE: u64 = 0;
 

@@ -208,6 +208,10 @@ impl Store for RedisStore {
         None
     }
 
+    fn expects(&self, _: &IntentId) -> bool {
+        false
+    }
+
     fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
         if let Err(error) = self.shared.check(&events) {
             return ready(Err(error));

@@ -229,6 +229,10 @@ impl Store for SqliteStore {
         trusted.then(|| Stored { record, now: self.shared.clock.now() })
     }
 
+    fn expects(&self, _: &IntentId) -> bool {
+        false
+    }
+
     fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
         let is_first = !self.shared.is_warm.swap(true, Ordering::Relaxed);
         // Else the writer does: where many wait, and the first time, since one call then needs no second connection.
