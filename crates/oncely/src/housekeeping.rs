@@ -133,7 +133,52 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use oncely_core::{IntentId, Store, StoreFuture, hand_on};
+
     use super::*;
+
+    /// A ledger in which so many steps find something to do.
+    struct Due {
+        store: Arc<dyn Store>,
+        steps: AtomicU64,
+        asked: AtomicU64,
+    }
+
+    impl Store for Due {
+        fn expects(&self, _: &IntentId) -> bool {
+            false
+        }
+
+        fn purge(&self, _: usize) -> StoreFuture<'_, PurgeReport> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            let left = self.steps.load(Ordering::SeqCst);
+            self.steps.store(left.saturating_sub(1), Ordering::SeqCst);
+            Box::pin(async move { Ok(PurgeReport { more: left > 0, ..PurgeReport::default() }) })
+        }
+
+        hand_on!(store: describe peek create load replace note watch liveness owner now steady_since scan log tally tallies
+            census flush health gate turn_gate import);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn attempts_tidy_up_while_there_is_something_to_do_and_then_no_more_for_a_while() {
+        let store = oncely_store::open("memory:").await.unwrap();
+        let due = Arc::new(Due { store, steps: AtomicU64::new(4), asked: AtomicU64::new(0) });
+        let oncely = Oncely::new(Arc::clone(&due) as Arc<dyn Store>);
+        let tidy = async || {
+            oncely.tidy_after(AttemptToken([0; 16]));
+            oncely.drain(Duration::from_secs(60)).await;
+            due.asked.swap(0, Ordering::SeqCst)
+        };
+        assert_eq!(tidy().await, u64::from(STEPS), "there is more");
+        assert_eq!(tidy().await, 2, "until there is no more");
+        assert_eq!(tidy().await, 0);
+        tokio::time::advance(QUIET).await;
+        assert_eq!(tidy().await, 1);
+        assert_eq!(tidy().await, 0);
+    }
 
     #[test]
     fn a_purge_makes_way_for_others_and_hurries_when_alone() {
