@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use oncely_core::limits::OPEN_CALLS_MAX;
+use oncely_core::limits::{HEARTBEAT_MS, LEASE_MS, OPEN_CALLS_MAX};
 use oncely_core::{AttemptToken, Failure, IntentId, Outcome, StoreError, StoreErrorKind, StoreFuture};
 
 use crate::engine::{Inner, Oncely};
@@ -19,8 +19,13 @@ static LIVE: LazyLock<Mutex<HashSet<AttemptToken>>> = LazyLock::new(Mutex::defau
 static NEVER_STARTED: LazyLock<Mutex<HashSet<AttemptToken>>> = LazyLock::new(Mutex::default);
 /// Most tokens remembered in [`NEVER_STARTED`]; beyond it such records are merely in doubt.
 const NEVER_STARTED_MAX: usize = 100_000;
-/// How long a claim is awaited. A ledger that is held up for longer, say by a stopped process, is unavailable.
-const STORE_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a claim is awaited. A ledger that is held up for longer, say by a stopped process, is unavailable. Its lease
+/// counts from when it was written: one that is acknowledged later than this could lapse before its first heartbeat, and
+/// somebody else could find it in doubt and check it before its effect has begun.
+const STORE_PATIENCE: Duration = Duration::from_millis(LEASE_MS / 2);
+
+const _: () =
+    assert!(LEASE_MS / 2 + HEARTBEAT_MS < LEASE_MS, "the first heartbeat comes before the lease lapses");
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

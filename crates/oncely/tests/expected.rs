@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
+use oncely::core::limits::LEASE_MS;
 use oncely::core::select::Selector;
 use oncely::core::{
     Created, Draft, Event, IntentId, Millis, Policy, Store, StoreError, StoreErrorKind, StoreFuture, Stored,
@@ -18,6 +20,8 @@ struct Guessing {
     store: Arc<dyn Store>,
     expects: AtomicBool,
     fails: AtomicBool,
+    /// A claim is written, and its answer gets lost.
+    mute: AtomicBool,
     looks: AtomicU32,
     claims: AtomicU32,
     /// How much time seems to have passed to who looks.
@@ -35,7 +39,11 @@ impl Store for Guessing {
 
     fn create(&self, intent: IntentId, draft: Draft, events: Vec<Event>) -> StoreFuture<'_, Created> {
         self.claims.fetch_add(1, Ordering::SeqCst);
-        self.store.create(intent, draft, events)
+        let created = self.store.create(intent, draft, events);
+        if self.mute.load(Ordering::SeqCst) {
+            return Box::pin(std::future::pending());
+        }
+        created
     }
 
     fn load(&self, intent: IntentId) -> StoreFuture<'_, Option<Stored>> {
@@ -67,6 +75,7 @@ impl World {
             store: oncely_store::open("memory:").await.unwrap(),
             expects: AtomicBool::new(true),
             fails: AtomicBool::new(false),
+            mute: AtomicBool::new(false),
             looks: AtomicU32::new(0),
             claims: AtomicU32::new(0),
             ahead_ms: AtomicU64::new(0),
@@ -171,4 +180,18 @@ async fn where_the_look_fails_nothing_runs_and_the_key_is_not_used_up() {
     assert_eq!(world.counted(), (1, 0, 0));
     world.ledger.fails.store(false, Ordering::SeqCst);
     assert!(matches!(world.charge("{}").await.unwrap(), Answer::Executed(_)));
+}
+
+/// Its lease counts from when it was written: it must not have lapsed when the effect begins.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_not_acknowledged_while_its_lease_is_young_starts_nothing() {
+    let world = World::new().await;
+    world.ledger.mute.store(true, Ordering::SeqCst);
+    let from = tokio::time::Instant::now();
+    let error = world.charge("{}").await.unwrap_err();
+    assert!(matches!(error, Error::Store(_)), "{error}");
+    assert!(from.elapsed() <= Duration::from_millis(LEASE_MS / 2), "{:?}", from.elapsed());
+    world.ledger.mute.store(false, Ordering::SeqCst);
+    assert!(matches!(world.charge("{}").await.unwrap(), Answer::Executed(_)), "nothing ran, so it may run");
+    assert_eq!(world.effects.load(Ordering::SeqCst), 1);
 }
