@@ -175,9 +175,9 @@ impl Guard {
         if self.settings.policy.is_strict() && rules.declared.declared.is_none() {
             return refused("TOOL_UNDECLARED", &undeclared(&self.full_name(&call.name)), false);
         }
-        let asked = match call.ask(Added::to(tool.as_deref(), &rules.declared, call.arguments())) {
+        let asked = match call.ask(Added::to(tool.as_deref(), &rules.declared)) {
             Ok(asked) => asked,
-            Err(bad) => return refused("BAD_ARGUMENTS", &bad.to_string(), false),
+            Err(bad) => return refused(bad.code(), &bad.to_string(), bad.is_retryable()),
         };
         if tool.is_some_and(|tool| tool.only_rehearses(call.arguments(), &rules.declared)) {
             return rehearsal::answer(&self.ids, call, &asked, caller, flight).await;
