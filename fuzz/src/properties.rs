@@ -59,7 +59,7 @@ pub fn client_line(line: &[u8]) {
         }
         Ok(Message::Other) => assert!(value.is_none_or(|value| value.get("method").is_none())),
         Ok(Message::Batch) => {
-            message::batch_needs_guard(line);
+            message::look_into_batch(line);
         }
         Err(bad) => {
             let answer: Value = serde_json::from_slice(&bad.answer()).expect("an answer is JSON");

@@ -273,9 +273,11 @@ def send_line(message):
 
 
 def one(line):
-    result = answer(json.loads(line), send_line)
-    if result is not None:
-        send_line(result)
+    said = json.loads(line)
+    for message in said if isinstance(said, list) else [said]:
+        result = answer(message, send_line)
+        if result is not None:
+            send_line(result)
 
 
 def main():
