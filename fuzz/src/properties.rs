@@ -11,7 +11,7 @@ use oncely_core::{
     Scope, Settled, State, ToolName, Version,
 };
 use oncely_doors::mcp::call::{self, ToolCall};
-use oncely_doors::mcp::classify;
+use oncely_doors::mcp::classify::{self, Cancel, Meanwhile, Talk};
 use oncely_doors::mcp::cut::Cut;
 use oncely_doors::mcp::frames::{Frame, Frames, content};
 use oncely_doors::mcp::glance::Glance;
@@ -134,7 +134,10 @@ pub fn server_line(line: &[u8]) {
             serde_json::from_slice::<Value>(line).is_err() || serde_json::from_slice::<Value>(&under).is_ok()
         );
         let policy = PolicyFile::empty().tool("pay").mcp;
-        classify::verdict("pay", Effect::Executed, &response, &policy, classify::Talk::None);
+        for cancel in [Cancel::None, Cancel::Passed] {
+            let meanwhile = Meanwhile { talk: Talk::None, cancel };
+            classify::verdict("pay", Effect::Executed, &response, &policy, meanwhile);
+        }
     }
     Tool::read(text);
     if let Some(changed) = rewrite(text, |name| PolicyFile::empty().tool(name)) {

@@ -20,6 +20,8 @@ PAGE = int(os.environ.get("PAGE", "100"))
 ID_LAST = "ID_LAST" in os.environ
 
 OUT = threading.Lock()
+# Requests that were answered when they were cancelled, while the tool goes on.
+CANCELLED = set()
 # Set when the client has answered a request of ours.
 ANSWERED = threading.Event()
 
@@ -92,6 +94,11 @@ def wait_for(flag):
     open(os.path.join(FLAGS, flag + ".reached"), "w").close()
     while not os.path.exists(os.path.join(FLAGS, flag)):
         time.sleep(0.005)
+
+
+def read_flag(flag):
+    with open(os.path.join(FLAGS, flag)) as file:
+        return file.read()
 
 
 def text(words, **more):
@@ -188,6 +195,12 @@ def answer(message, send):
     method, params = message.get("method"), message.get("params") or {}
     if method is None:
         ANSWERED.set()
+    if method == "notifications/cancelled" and os.path.exists(os.path.join(FLAGS, "hasty")):
+        # As the Python SDK does: the answer does not wait for the tool.
+        CANCELLED.add(params["requestId"])
+        hasty = text("cancelled", isError=True) if read_flag("hasty") == "is_error" else None
+        how = {"result": hasty} if hasty else {"error": {"code": 0, "message": "Request cancelled"}}
+        send({"jsonrpc": "2.0", "id": params["requestId"], **how})
     if method is None or "id" not in message:
         return None
     meta = params.get("_meta") or {}
@@ -219,7 +232,7 @@ def answer(message, send):
             result = {}
         else:
             raise Rpc(-32601, "Method not found")
-        return result_of(message["id"], result)
+        return None if message["id"] in CANCELLED else result_of(message["id"], result)
     except Rpc as error:
         code, words = error.args
         return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": code, "message": words}}

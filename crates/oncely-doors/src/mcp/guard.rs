@@ -296,6 +296,7 @@ impl Guard {
                 rules: self.rules(&call.name),
                 client_answers: self.client_answers.clone(),
                 answers_before: self.client_answers.load(Ordering::Acquire),
+                flight: flight.clone(),
             },
             engine: self.engine().clone(),
             alert: self.alert().clone(),
