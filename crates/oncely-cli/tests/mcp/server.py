@@ -115,6 +115,9 @@ def call(params, send, modern):
     if name == "pay":
         if "amount" not in arguments:
             return text("Input validation error: 'amount' is a required property", isError=True)
+        if "consent" in arguments and not os.path.exists(os.path.join(FLAGS, arguments["consent"])):
+            visit = {"mode": "url", "elicitationId": "e-1", "url": "https://a.example/consent", "message": "Agree."}
+            raise Rpc(-32042, "Agree first.", {"elicitations": [visit], "server/own": 1.50})
         effect(f"pay {arguments['amount']}")
         if "until" in arguments:
             wait_for(arguments["until"])
@@ -234,8 +237,9 @@ def answer(message, send):
             raise Rpc(-32601, "Method not found")
         return None if message["id"] in CANCELLED else result_of(message["id"], result)
     except Rpc as error:
-        code, words = error.args
-        return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": code, "message": words}}
+        code, words, *data = error.args
+        return {"jsonrpc": "2.0", "id": message["id"],
+                "error": {"code": code, "message": words, **({"data": data[0]} if data else {})}}
 
 
 def result_of(id, result):

@@ -9,6 +9,9 @@ use oncely_core::{Doubt, DoubtCause, Effect, Failure, Outcome};
 use super::json::{self, Members};
 use super::message::{INVALID_PARAMS, METHOD_NOT_FOUND, Response};
 
+/// The protocol's code for "visit these addresses first, then call again": what `input_required` is among results.
+const URL_ELICITATION_REQUIRED: i64 = -32042;
+
 /// What an answer is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -55,6 +58,9 @@ pub fn verdict(
     meanwhile: Meanwhile,
 ) -> Verdict {
     if let Some((code, message)) = response.error() {
+        if code == URL_ELICITATION_REQUIRED && names_elicitations(response) {
+            return Verdict::InputRequired;
+        }
         return Verdict::Ended(of_error(code, &message, meanwhile));
     }
     let Some(raw) = response.result() else {
@@ -82,6 +88,13 @@ pub fn verdict(
         doubt("the tool", "an error", &said, meanwhile.cancel),
         raw,
     )))
+}
+
+/// Whether an error says what the client has to do first. The code alone could be one of the server's own.
+fn names_elicitations(response: &Response<'_>) -> bool {
+    let error = response.members.object("error").unwrap_or_default();
+    let data = error.object("data").unwrap_or_default();
+    data.get("elicitations").and_then(json::items).is_some_and(|items| !items.is_empty())
 }
 
 fn of_error(code: i64, message: &str, meanwhile: Meanwhile) -> Outcome {
@@ -245,6 +258,19 @@ mod tests {
         assert_eq!(error(-32603, "Internal error"), "unknown");
         assert_eq!(error(0, "Request cancelled"), "unknown");
         assert_eq!(error(-32001, "Request timed out"), "unknown");
+    }
+
+    #[test]
+    fn an_error_that_asks_for_a_visit_elsewhere_first_is_a_question_too() {
+        let error = |code: i64, data: &str| {
+            word(&format!(r#""error":{{"code":{code},"message":"log in first","data":{data}}}"#), "")
+        };
+        let visit = r#"{"elicitations":[{"mode":"url","url":"https://a.example","elicitationId":"e"}]}"#;
+        assert_eq!(error(-32042, visit), "input required");
+        assert_eq!(error(-32043, visit), "unknown");
+        for data in ["null", "{}", r#"{"elicitations":[]}"#, r#"{"elicitations":"x"}"#, "[]"] {
+            assert_eq!(error(-32042, data), "unknown", "{data}");
+        }
     }
 
     #[test]
