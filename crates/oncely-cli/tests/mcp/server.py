@@ -169,10 +169,10 @@ def call(params, send, modern):
         return {"resultType": "complete", **text("confirmed")}
     if name == "task":
         effect("task")
-        return {"resultType": "task", "task": {"taskId": "t-1", "status": "working"}}
+        return {"resultType": "task", "task": {"taskId": "t-1", "status": "working", **arguments}}
     if name == "old_task":
         effect("old_task")
-        return {"task": {"taskId": "t-2", "status": "working"}}
+        return {"task": {"taskId": "t-2", "status": "working", **arguments}}
     if name == "composed":
         effect("composed " + json.dumps(arguments, sort_keys=True))
         return text("composed")

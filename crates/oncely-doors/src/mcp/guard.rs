@@ -232,6 +232,7 @@ impl Guard {
             wait_for: None,
             checked: None,
             probe: None,
+            holds: Some(handle::holds),
         };
         if let Some(check) = &rules.declared.check {
             let name = self.engine().name_of(&engine_call)?;
