@@ -11,7 +11,7 @@ use oncely_core::{
     Scope, Settled, State, ToolName, Version,
 };
 use oncely_doors::mcp::call::{self, ToolCall};
-use oncely_doors::mcp::classify;
+use oncely_doors::mcp::classify::{self, Cancel, Meanwhile, Talk};
 use oncely_doors::mcp::cut::Cut;
 use oncely_doors::mcp::frames::{Frame, Frames, content};
 use oncely_doors::mcp::glance::Glance;
@@ -21,7 +21,7 @@ use oncely_doors::mcp::link::{Addressee, OwnIds};
 use oncely_doors::mcp::message::{self, Message, Response};
 use oncely_doors::mcp::opening::Opening;
 use oncely_doors::mcp::reply::{self, Era, Form, Schema};
-use oncely_doors::mcp::tools::{Added, Tool, rewrite};
+use oncely_doors::mcp::tools::{Added, Tool, Whose, rewrite};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -44,8 +44,8 @@ pub fn client_line(line: &[u8]) {
     }
     match message::read(line) {
         Ok(Message::Request(request)) => {
-            for added in [Added { key: true, dry_run: true }, Added { key: false, dry_run: false }] {
-                tool_call(&request, value.as_ref(), added);
+            for whose in [Whose::Ours, Whose::Own, Whose::Unclear] {
+                tool_call(&request, value.as_ref(), Added { key: whose, dry_run: whose });
             }
             // A number that no machine has, or half a character, is JSON all the same, but not to everybody.
             let Some(value) = value else { return };
@@ -59,7 +59,7 @@ pub fn client_line(line: &[u8]) {
         }
         Ok(Message::Other) => assert!(value.is_none_or(|value| value.get("method").is_none())),
         Ok(Message::Batch) => {
-            message::batch_needs_guard(line);
+            message::look_into_batch(line);
         }
         Err(bad) => {
             let answer: Value = serde_json::from_slice(&bad.answer()).expect("an answer is JSON");
@@ -91,8 +91,9 @@ fn tool_call(request: &message::Request<'_>, sent: Option<&Value>, added: Added)
     let mut expected = sent.clone();
     expected["id"] = "ours".into();
     if let Some(arguments) = expected["params"].get_mut("arguments").and_then(Value::as_object_mut) {
-        for (name, ours) in [("idempotency_key", added.key), ("dry_run", added.dry_run)] {
-            if ours {
+        let (key, dry_run) = (added.key == Whose::Ours, added.dry_run != Whose::Own);
+        for (name, taken_out) in [("idempotency_key", key), ("dry_run", dry_run)] {
+            if taken_out {
                 arguments.remove(name);
             }
         }
@@ -133,7 +134,10 @@ pub fn server_line(line: &[u8]) {
             serde_json::from_slice::<Value>(line).is_err() || serde_json::from_slice::<Value>(&under).is_ok()
         );
         let policy = PolicyFile::empty().tool("pay").mcp;
-        classify::verdict("pay", Effect::Executed, &response, &policy, classify::Talk::None);
+        for cancel in [Cancel::None, Cancel::Passed] {
+            let meanwhile = Meanwhile { talk: Talk::None, cancel };
+            classify::verdict("pay", Effect::Executed, &response, &policy, meanwhile);
+        }
     }
     Tool::read(text);
     if let Some(changed) = rewrite(text, |name| PolicyFile::empty().tool(name)) {

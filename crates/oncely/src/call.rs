@@ -1,5 +1,6 @@
 //! A call: which tool, which intent, which payload, and what the tool declares.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use oncely_core::canonical::PayloadError;
 use oncely_core::machine::Finding;
-use oncely_core::{AttemptToken, Key, Kind, Namespace, Policy, Record, Scope, ToolName};
+use oncely_core::{AttemptToken, Key, Kind, Namespace, Policy, Record, Scope, State, Stored, ToolName};
 use serde::Serialize;
 
 use crate::answer::Forecast;
@@ -16,6 +17,10 @@ use crate::error::Error;
 
 /// Asks the world whether an effect has happened.
 pub type Probe = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Finding> + Send>> + Send + Sync>;
+
+/// Says of a stored result for how many milliseconds what it speaks of may still be under way: a task that was begun, say.
+/// `None` if it is an end.
+pub type Holds = fn(&[u8]) -> Option<u64>;
 
 /// A call, parsed and bounded.
 #[derive(Clone)]
@@ -38,6 +43,9 @@ pub struct Call {
     pub checked: Option<(String, AttemptToken)>,
     /// Asks whether the effect has happened: before acting, and to settle a doubt.
     pub probe: Option<Probe>,
+    /// Tells results that are an end from those that only say that something was begun. For as long as that may be under
+    /// way, and its result is kept, an equal call is the same intent, whatever the policy's `repeat_after_ms`.
+    pub holds: Option<Holds>,
 }
 
 impl Call {
@@ -53,6 +61,25 @@ impl Call {
             wait_for: None,
             checked: None,
             probe: None,
+            holds: None,
+        }
+    }
+
+    /// What the tool declares, for a record with a result that may not be an end.
+    pub(crate) fn policy_for(&self, seen: Option<&Stored>) -> Cow<'_, Policy> {
+        let declared = Cow::Borrowed(&*self.policy);
+        let (Some(holds), Some(Stored { record, now })) = (self.holds, seen) else { return declared };
+        // Until then it is the same intent in any case, and a replay need not look.
+        if now.since(record.changed_at) < self.policy.repeat_after_ms {
+            return declared;
+        }
+        let State::Succeeded { result: Some(result), .. } = &record.body.state else { return declared };
+        match holds(result) {
+            Some(held_ms) => {
+                let repeat_after_ms = held_ms.min(record.body.retention.replay_for_ms);
+                Cow::Owned(Policy { repeat_after_ms, ..Policy::clone(&self.policy) })
+            }
+            None => declared,
         }
     }
 

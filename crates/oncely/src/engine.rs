@@ -206,6 +206,7 @@ impl Oncely {
             let input = Input::Complete { token: record.body.token, outcome };
             return Transition { decision: Decision::Again, ..step(Some(record), &input, now) };
         }
+        let policy = known.call.policy_for(seen);
         let call = Begin {
             intent: known.intent,
             name: &known.name,
@@ -213,7 +214,7 @@ impl Oncely {
             token,
             owner: known.claimant.owner,
             liveness: record.map_or(Liveness::ByLease, |r| self.liveness(r)),
-            policy: &known.call.policy,
+            policy: &policy,
             steady_since: self.inner.store.steady_since(),
             checked: known.call.checked.as_ref().map(|(by, doubted)| Checked { by, doubted: *doubted }),
         };

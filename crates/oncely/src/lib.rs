@@ -74,7 +74,7 @@ pub mod within;
 
 pub use answer::{Answer, Execution, Forecast, InProgress, Replay, Unrecorded, Unresolved};
 pub use attempt::{Attempt, AttemptInfo};
-pub use call::{Call, CallBuilder, Probe};
+pub use call::{Call, CallBuilder, Holds, Probe};
 pub use engine::{Begun, Oncely};
 pub use error::Error;
 pub use housekeeping::Purged;

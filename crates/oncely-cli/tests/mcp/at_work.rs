@@ -63,3 +63,27 @@ fn a_call_whose_server_crashed_is_not_run_again_while_what_it_started_lives() {
     home.until(|| reject(&home).status.success());
     assert_eq!(home.states(), [("die".into(), "rejected".into())]);
 }
+
+#[test]
+fn a_call_that_was_answered_because_it_was_cancelled_is_not_run_again_while_its_server_lives() {
+    for answer in ["error", "is_error"] {
+        let home = Home::new();
+        let policy = format!("[tool.pay]\nforward_cancel = true\nis_error = \"rejected\"\n{NOT_YET}");
+        home.write("oncely.toml", &policy);
+        home.write("hasty", answer);
+        let mut client = home.ready();
+        let slow = json!({ "name": "pay", "arguments": { "amount": 7, "until": "go" } });
+        let id = client.begin("tools/call", slow.clone());
+        home.until_reached("go");
+        client.send(
+            &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } }),
+        );
+        home.until(|| home.states() != [("pay".into(), "running".into())]);
+        let again = client.request("tools/call", slow);
+        assert_eq!(code(&again["result"]), "OUTCOME_UNKNOWN", "{answer}: {again}");
+        assert_refused(&reject(&home));
+        assert_eq!(home.effects(), ["pay 7"], "{answer}");
+        home.raise("go");
+        drop(client);
+    }
+}

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::web::{Web, call, front, open, send, server};
+use crate::web::{Reply, Web, call, front, open, send, server};
 use crate::world::{Home, code, modern_meta, text};
 
 fn url(port: u16) -> String {
@@ -19,6 +19,44 @@ fn an_error_that_the_client_itself_gave_the_server_proves_nothing() {
     assert_eq!(client.answer_to(&id).0["error"]["code"], -32601);
     assert_eq!(code(&client.call("consult", json!({}))), "OUTCOME_UNKNOWN");
     drop(client);
+    assert_eq!(home.effects(), ["consult"]);
+}
+
+/// What a client says to the server's question of `consult`, in a batch with something else.
+fn answer_in_a_batch() -> serde_json::Value {
+    let error = json!({ "code": -32601, "message": "Method not found" });
+    json!([
+        { "jsonrpc": "2.0", "method": "notifications/x" },
+        { "jsonrpc": "2.0", "id": "srv-2", "error": error },
+    ])
+}
+
+#[test]
+fn an_error_that_the_client_gave_the_server_in_a_batch_proves_nothing_either() {
+    let home = Home::new();
+    let mut client = home.ready();
+    let id = client.begin("tools/call", json!({ "name": "consult", "arguments": {} }));
+    assert_eq!(client.receive()["method"], "sampling/createMessage");
+    client.send(&answer_in_a_batch());
+    assert_eq!(client.answer_to(&id).0["error"]["code"], -32601);
+    assert_eq!(code(&client.call("consult", json!({}))), "OUTCOME_UNKNOWN");
+    drop(client);
+    assert_eq!(home.effects(), ["consult"]);
+}
+
+#[test]
+fn over_http_an_error_that_the_client_gave_the_server_in_a_batch_proves_nothing_either() {
+    let home = Home::new();
+    let server = server(&home, "sse");
+    let front = front(&home, &["--url", &url(server.port)]);
+    let web = Web::begin(front.port);
+    let message = call("consult", json!({})).to_string();
+    let waiting = open(front.port, "POST", "/mcp", &[("Mcp-Session-Id", &web.session)], &message);
+    home.until(|| home.effects() == ["consult"]);
+    assert_eq!(web.post(&answer_in_a_batch(), &[]).status, 202);
+    let told = Reply::read(Vec::new(), waiting).messages();
+    assert_eq!(told.last().unwrap()["error"]["code"], -32601, "{told:?}");
+    assert_eq!(code(&web.call("consult", json!({}), &[]).result()), "OUTCOME_UNKNOWN");
     assert_eq!(home.effects(), ["consult"]);
 }
 

@@ -8,6 +8,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod asking;
 mod at_work;
 mod bad;
 mod careful;

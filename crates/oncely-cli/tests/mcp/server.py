@@ -20,6 +20,8 @@ PAGE = int(os.environ.get("PAGE", "100"))
 ID_LAST = "ID_LAST" in os.environ
 
 OUT = threading.Lock()
+# Requests that were answered when they were cancelled, while the tool goes on.
+CANCELLED = set()
 # Set when the client has answered a request of ours.
 ANSWERED = threading.Event()
 
@@ -94,6 +96,11 @@ def wait_for(flag):
         time.sleep(0.005)
 
 
+def read_flag(flag):
+    with open(os.path.join(FLAGS, flag)) as file:
+        return file.read()
+
+
 def text(words, **more):
     return {"content": [{"type": "text", "text": words}], **more}
 
@@ -108,6 +115,9 @@ def call(params, send, modern):
     if name == "pay":
         if "amount" not in arguments:
             return text("Input validation error: 'amount' is a required property", isError=True)
+        if "consent" in arguments and not os.path.exists(os.path.join(FLAGS, arguments["consent"])):
+            visit = {"mode": "url", "elicitationId": "e-1", "url": "https://a.example/consent", "message": "Agree."}
+            raise Rpc(-32042, "Agree first.", {"elicitations": [visit], "server/own": 1.50})
         effect(f"pay {arguments['amount']}")
         if "until" in arguments:
             wait_for(arguments["until"])
@@ -159,10 +169,10 @@ def call(params, send, modern):
         return {"resultType": "complete", **text("confirmed")}
     if name == "task":
         effect("task")
-        return {"resultType": "task", "task": {"taskId": "t-1", "status": "working"}}
+        return {"resultType": "task", "task": {"taskId": "t-1", "status": "working", **arguments}}
     if name == "old_task":
         effect("old_task")
-        return {"task": {"taskId": "t-2", "status": "working"}}
+        return {"task": {"taskId": "t-2", "status": "working", **arguments}}
     if name == "composed":
         effect("composed " + json.dumps(arguments, sort_keys=True))
         return text("composed")
@@ -188,6 +198,12 @@ def answer(message, send):
     method, params = message.get("method"), message.get("params") or {}
     if method is None:
         ANSWERED.set()
+    if method == "notifications/cancelled" and os.path.exists(os.path.join(FLAGS, "hasty")):
+        # As the Python SDK does: the answer does not wait for the tool.
+        CANCELLED.add(params["requestId"])
+        hasty = text("cancelled", isError=True) if read_flag("hasty") == "is_error" else None
+        how = {"result": hasty} if hasty else {"error": {"code": 0, "message": "Request cancelled"}}
+        send({"jsonrpc": "2.0", "id": params["requestId"], **how})
     if method is None or "id" not in message:
         return None
     meta = params.get("_meta") or {}
@@ -219,10 +235,11 @@ def answer(message, send):
             result = {}
         else:
             raise Rpc(-32601, "Method not found")
-        return result_of(message["id"], result)
+        return None if message["id"] in CANCELLED else result_of(message["id"], result)
     except Rpc as error:
-        code, words = error.args
-        return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": code, "message": words}}
+        code, words, *data = error.args
+        return {"jsonrpc": "2.0", "id": message["id"],
+                "error": {"code": code, "message": words, **({"data": data[0]} if data else {})}}
 
 
 def result_of(id, result):
@@ -273,9 +290,11 @@ def send_line(message):
 
 
 def one(line):
-    result = answer(json.loads(line), send_line)
-    if result is not None:
-        send_line(result)
+    said = json.loads(line)
+    for message in said if isinstance(said, list) else [said]:
+        result = answer(message, send_line)
+        if result is not None:
+            send_line(result)
 
 
 def main():

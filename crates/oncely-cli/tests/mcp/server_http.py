@@ -77,6 +77,10 @@ def main(answer, seen, halves):
             if os.path.exists(os.path.join(os.environ.get("FLAGS", ""), "html")):
                 return self.reply(200, b"<html>\nmaintenance\n</html>", "text/html")
             message = json.loads(body)
+            if isinstance(message, list):
+                for part in message:
+                    answer(part, lambda _: None)
+                return self.reply(202)
             refusal = os.path.join(os.environ.get("FLAGS", ""), "refuse")
             if os.path.exists(refusal) and message.get("method") == "tools/call":
                 refusal = json.load(open(refusal))

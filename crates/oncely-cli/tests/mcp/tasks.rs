@@ -126,3 +126,34 @@ fn a_call_that_asks_for_a_task_is_replayed_the_plain_result_of_one_that_did_not(
     drop(client);
     assert_eq!(home.effects(), ["pay 1"]);
 }
+
+/// Asks for a task until as much time has passed as makes equal calls of `pay` two, and returns how often it was begun.
+fn begun(tool: &str, arguments: &Value) -> usize {
+    let home = Home::new();
+    home.write("oncely.toml", "[defaults]\nrepeat_after = \"50ms\"\n");
+    let mut client = home.ready();
+    let params = json!({ "name": tool, "arguments": arguments, "task": {} });
+    client.request("tools/call", params.clone());
+    let payments = || home.effects().iter().filter(|line| line.starts_with("pay")).count();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while payments() < 2 {
+        assert!(std::time::Instant::now() < deadline, "it is never meant anew");
+        client.call("pay", json!({ "amount": 1 }));
+    }
+    client.request("tools/call", params);
+    drop(client);
+    home.effects().iter().filter(|line| *line == tool).count()
+}
+
+#[test]
+fn while_a_task_may_be_at_work_an_equal_call_without_a_key_begins_no_other() {
+    for tool in ["task", "old_task"] {
+        for arguments in
+            [json!({}), json!({ "ttl": null }), json!({ "ttl": 3_600_000 }), json!({ "ttlMs": 3_600_000 })]
+        {
+            assert_eq!(begun(tool, &arguments), 1, "{tool} {arguments}");
+        }
+        // Its server keeps it for less: it is over.
+        assert_eq!(begun(tool, &json!({ "ttl": 10 })), 2, "{tool}");
+    }
+}

@@ -1,6 +1,6 @@
 //! What is not known for certain: tools that the server does not list, answers that cannot be read, names that say little.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::world::{Client, Home, ONCELY, code, script, text};
 
@@ -12,16 +12,16 @@ fn a_tool_that_the_server_does_not_list_is_guarded_whatever_its_name() {
     for _ in 0..3 {
         assert_eq!(text(&client.call("get_paid", json!({ "n": 1 })), 0), r#"done {"n": 1}"#);
     }
-    // Nothing is known of its arguments, so it gets all of them, and the key counts all the same.
+    // Nothing is known of its arguments, so it gets the key, too, and that counts all the same.
     for _ in 0..2 {
-        let result = client.call("keyed", json!({ "dry_run": false, "idempotency_key": "k" }));
-        assert_eq!(text(&result, 0), r#"done {"dry_run": false, "idempotency_key": "k"}"#);
+        let result = client.call("keyed", json!({ "idempotency_key": "k" }));
+        assert_eq!(text(&result, 0), r#"done {"idempotency_key": "k"}"#);
     }
     // One that may not know of dry runs must not act.
     let forecast = client.call("pay", json!({ "amount": 1, "dry_run": true }));
     assert_ne!(forecast["isError"], true, "{forecast}");
     drop(client);
-    let done = [r#"get_paid {"n": 1}"#, r#"keyed {"dry_run": false, "idempotency_key": "k"}"#];
+    let done = [r#"get_paid {"n": 1}"#, r#"keyed {"idempotency_key": "k"}"#];
     assert_eq!(home.effects(), done);
     let asked = home.seen().iter().filter(|line| line.contains("tools/list")).count();
     assert_eq!(asked, 1, "a server that fails to list its tools is not asked again with every call");
@@ -45,27 +45,82 @@ fn a_dry_run_that_is_no_boolean_never_acts_whether_the_tool_is_listed_or_not() {
             client.request("initialize", json!({ "protocolVersion": "2025-06-18", "capabilities": {} }));
         }
         for raw in NO_BOOLEANS {
-            let dry_run: serde_json::Value = serde_json::from_str(raw).unwrap();
+            let dry_run: Value = serde_json::from_str(raw).unwrap();
             let told = client.call("pay", json!({ "amount": 1, "dry_run": dry_run }));
-            assert_eq!(
-                (told["isError"].as_bool(), code(&told)),
-                (Some(true), "BAD_ARGUMENTS"),
-                "{listed}: {raw}"
-            );
+            let expected = if listed == "listed" { "BAD_ARGUMENTS" } else { "TOOL_NOT_LISTED" };
+            assert_eq!((told["isError"].as_bool(), code(&told)), (Some(true), expected), "{listed}: {raw}");
             assert!(text(&told, 0).contains("nothing ran"), "{listed}: {told}");
         }
         let forecast = client.call("pay", json!({ "amount": 1, "dry_run": true }));
         assert!(text(&forecast, 0).contains("would run pay"), "{listed}: {forecast}");
         let asked = home.seen().iter().any(|line| line.contains("tools/list"));
         assert_eq!(asked, listed != "not yet listed");
-        // What means no dry run runs.
-        for (amount, none) in [(2, json!(false)), (3, json!(null))] {
-            let paid = client.call("pay", json!({ "amount": amount, "dry_run": none }));
-            assert!(text(&paid, 0).starts_with(&format!("paid {amount}")), "{listed}: {paid}");
-        }
         drop(client);
-        assert_eq!(home.effects(), ["pay 2", "pay 3"], "{listed}");
+        assert!(home.effects().is_empty(), "{listed}");
     }
+}
+
+/// Calls a tool, and again from a new process when the server lists its tools.
+fn before_and_after_the_list(tool: &str, arguments: &Value, meta: &Value) -> (Vec<Value>, Home) {
+    let home = Home::new();
+    home.raise("nolist");
+    let params = json!({ "name": tool, "arguments": arguments, "_meta": meta });
+    let before = home.ready().request("tools/call", params.clone());
+    std::fs::remove_file(home.path("nolist")).unwrap();
+    let after = home.ready().request("tools/call", params);
+    (vec![before["result"].clone(), after["result"].clone()], home)
+}
+
+#[test]
+fn an_argument_that_may_be_ours_never_makes_a_retry_another_call_once_the_tool_is_listed() {
+    let keyed = json!({ "idempotencyKey": "k" });
+    for (tool, argument, meta) in [
+        ("pay", json!({ "dry_run": false }), json!({})),
+        ("pay", json!({ "dry_run": null }), json!({})),
+        ("pay", json!({ "dry_run": false }), keyed.clone()),
+        ("pay", json!({ "idempotency_key": null }), json!({})),
+        ("pay", json!({ "idempotency_key": "other" }), keyed),
+        ("keyed", json!({ "dry_run": false }), json!({})),
+        ("keyed", json!({ "idempotency_key": null }), json!({})),
+    ] {
+        let mut arguments = json!({ "amount": 1 });
+        arguments.as_object_mut().unwrap().extend(argument.as_object().unwrap().clone());
+        let (told, home) = before_and_after_the_list(tool, &arguments, &meta);
+        assert_eq!(code(&told[0]), "TOOL_NOT_LISTED", "{arguments} {meta}: {told:?}");
+        assert!(text(&told[0], 0).contains("nothing ran"), "{told:?}");
+        let envelope = &told[0]["_meta"]["dev.oncely/envelope"];
+        assert_eq!(envelope["error"]["retryable"], true, "{told:?}");
+        assert_ne!(told[1]["isError"], true, "{arguments} {meta}: {told:?}");
+        assert_eq!(home.effects().len(), 1, "{arguments} {meta}");
+    }
+}
+
+#[test]
+fn a_key_among_the_arguments_is_the_same_key_before_and_after_the_tool_is_listed() {
+    for (tool, said) in
+        [("pay", "paid 1, effect 1"), ("keyed", r#"done {"amount": 1, "idempotency_key": "k"}"#)]
+    {
+        let arguments = json!({ "amount": 1, "idempotency_key": "k" });
+        let (told, home) = before_and_after_the_list(tool, &arguments, &json!({}));
+        for told in &told {
+            assert_eq!(text(told, 0), said, "{told}");
+        }
+        assert!(told[1]["_meta"]["dev.oncely/replayed"].is_object(), "{told:?}");
+        assert_eq!(home.effects().len(), 1, "{tool}");
+    }
+}
+
+#[test]
+fn the_policy_can_say_that_a_dry_run_argument_is_a_tools_own_which_the_server_does_not_list() {
+    let home = Home::new();
+    home.raise("nolist");
+    home.write("oncely.toml", "[tool.keyed]\ndry_run = false\n");
+    let mut client = home.ready();
+    for _ in 0..2 {
+        assert_eq!(text(&client.call("keyed", json!({ "dry_run": false })), 0), r#"done {"dry_run": false}"#);
+    }
+    drop(client);
+    assert_eq!(home.effects().len(), 1);
 }
 
 #[test]
@@ -188,7 +243,7 @@ fn a_dry_run_that_only_a_branch_of_the_schema_names_is_recorded_like_any_write()
 }
 
 /// Lists the server's tools page by page; returns what the last page was asked for with.
-fn list_all(client: &mut Client) -> serde_json::Value {
+fn list_all(client: &mut Client) -> Value {
     let mut asked = json!({});
     loop {
         let page = client.request("tools/list", asked.clone())["result"].clone();

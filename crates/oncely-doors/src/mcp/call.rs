@@ -4,7 +4,7 @@ use oncely_core::{Key, NameError};
 
 use super::json::{self, Members};
 use super::message::{self, INVALID_PARAMS, Request, is_lookalike};
-use super::tools::{Added, DRY_RUN_ARGUMENT, KEY_ARGUMENT};
+use super::tools::{Added, DRY_RUN_ARGUMENT, KEY_ARGUMENT, Whose};
 
 /// Where a client may put a key under `_meta` or beside `arguments`.
 const KEY_SPELLINGS: [&str; 4] =
@@ -60,6 +60,24 @@ pub enum BadCall {
     /// `dry_run` is not a boolean.
     #[error("dry_run is neither true nor false; nothing ran. Pass one of them, or leave it out")]
     DryRunIsNoBoolean,
+    /// Whose an argument is, is not known.
+    #[error(
+        "the server has not listed this tool, so it is not known whether {0} is meant for it; nothing ran. Leave that \
+         argument out, or call again in half a minute"
+    )]
+    NotListed(&'static str),
+}
+
+impl BadCall {
+    /// The code that callers are told.
+    pub fn code(&self) -> &'static str {
+        if self.is_retryable() { "TOOL_NOT_LISTED" } else { "BAD_ARGUMENTS" }
+    }
+
+    /// Whether the same call may be taken later.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::NotListed(_))
+    }
 }
 
 fn bad(request: &Request<'_>, why: &str) -> Vec<u8> {
@@ -158,21 +176,27 @@ impl<'a> ToolCall<'a> {
         }
         let mut arguments = self.arguments.clone();
         let argument_key = arguments.get(KEY_ARGUMENT).map(str::to_owned);
-        let own = match argument_key {
-            Some(raw) if added.key => key_of(&raw)?,
+        let own = match &argument_key {
+            Some(raw) if added.key == Whose::Ours => key_of(raw)?,
             // An argument of the tool's own may hold what is no key of ours; then it is just an argument.
-            Some(raw) => key_of(&raw).ok().flatten(),
+            Some(raw) => key_of(raw).ok().flatten(),
             None => None,
         };
         let key_argument_used = named.is_none() && own.is_some();
+        // As the key it counts for nothing else, whosever it is.
+        if added.key == Whose::Unclear && argument_key.is_some() && !key_argument_used {
+            return Err(BadCall::NotListed(KEY_ARGUMENT));
+        }
         let key = named.or(own);
-        let mut changed = added.key && arguments.remove(KEY_ARGUMENT);
+        let mut changed = added.key == Whose::Ours && arguments.remove(KEY_ARGUMENT);
         let mut dry_run = false;
-        if added.dry_run
+        if added.dry_run != Whose::Own
             && let Some(raw) = arguments.get(DRY_RUN_ARGUMENT)
         {
             dry_run = match raw {
+                // A forecast does nothing, so it may be given in any case.
                 "true" => true,
+                _ if added.dry_run == Whose::Unclear => return Err(BadCall::NotListed(DRY_RUN_ARGUMENT)),
                 "false" | "null" => false,
                 _ => return Err(BadCall::DryRunIsNoBoolean),
             };
@@ -271,111 +295,4 @@ fn key_of(raw: &str) -> Result<Option<Key>, BadCall> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Asked, BadCall, ToolCall};
-    use crate::mcp::message::{Message, read};
-    use crate::mcp::tools::Added;
-
-    const OURS: Added = Added { key: true, dry_run: true };
-    const OWN: Added = Added { key: false, dry_run: false };
-
-    fn ask(params: &str, added: Added) -> Result<(Asked, String), BadCall> {
-        let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
-        let Ok(Message::Request(request)) = read(line.as_bytes()) else { panic!("{line}") };
-        let call = ToolCall::read(&request).unwrap();
-        let asked = call.ask(added)?;
-        let forwarded = String::from_utf8(call.forward("us-1", &asked, None)).unwrap();
-        Ok((asked, forwarded))
-    }
-
-    fn key(params: &str, added: Added) -> Option<String> {
-        ask(params, added).unwrap().0.key.map(|key| key.as_str().to_owned())
-    }
-
-    #[test]
-    fn a_key_is_found_in_this_order() {
-        let all = r#"{"name":"p","arguments":{"idempotency_key":"d"},"idempotencyKey":"c","_meta":{"idempotency-key":"b","dev.oncely/idempotency-key":"a"}}"#;
-        assert_eq!(key(all, OURS).as_deref(), Some("a"));
-        for spelling in ["dev.oncely/idempotency-key", "idempotencyKey", "idempotency-key", "idempotency_key"]
-        {
-            assert_eq!(
-                key(&format!(r#"{{"name":"p","_meta":{{"{spelling}":"k"}}}}"#), OURS).as_deref(),
-                Some("k")
-            );
-            assert_eq!(key(&format!(r#"{{"name":"p","{spelling}":"k"}}"#), OURS).as_deref(), Some("k"));
-        }
-        assert_eq!(key(r#"{"name":"p","arguments":{"idempotency_key":"d"}}"#, OURS).as_deref(), Some("d"));
-        assert_eq!(key(r#"{"name":"p","arguments":{"idempotency_key":null}}"#, OURS), None);
-        assert_eq!(key(r#"{"name":"p","id":9}"#, OURS), None);
-    }
-
-    #[test]
-    fn our_arguments_are_taken_out_and_the_tools_own_are_kept() {
-        let params = r#"{"name":"p","arguments":{"idempotency_key":"k","a":1.0,"dry_run":true},"x":[1]}"#;
-        let (asked, forwarded) = ask(params, OURS).unwrap();
-        assert!(asked.dry_run);
-        assert_eq!(asked.payload, br#"{"a":1.0}"#);
-        assert_eq!(
-            forwarded,
-            "{\"jsonrpc\":\"2.0\",\"id\":\"us-1\",\"method\":\"tools/call\",\"params\":{\"name\":\"p\",\"arguments\":{\"a\":1.0},\"x\":[1]}}\n"
-        );
-        let (asked, forwarded) = ask(params, OWN).unwrap();
-        assert_eq!((asked.dry_run, asked.key.as_ref().unwrap().as_str().to_owned()), (false, "k".to_owned()));
-        assert!(forwarded.contains(r#""arguments":{"idempotency_key":"k","a":1.0,"dry_run":true}"#));
-        assert_eq!(asked.payload, br#"{"a":1.0,"dry_run":true}"#);
-    }
-
-    #[test]
-    fn a_bad_key_is_refused_unless_it_is_an_argument_of_the_tools_own() {
-        let bad = |value: &str| format!(r#"{{"name":"p","arguments":{{"idempotency_key":{value}}}}}"#);
-        for value in ["\"\"", "\"a b\"", "7", "{}"] {
-            assert!(ask(&bad(value), OURS).is_err(), "{value}");
-            assert_eq!(key(&bad(value), OWN), None, "{value}");
-        }
-        let dry = r#"{"name":"p","arguments":{"dry_run":"yes"}}"#;
-        assert_eq!(ask(dry, OURS).unwrap_err(), BadCall::DryRunIsNoBoolean);
-        assert!(ask(dry, OWN).is_ok());
-    }
-
-    #[test]
-    fn answers_to_what_the_server_asked_count_under_a_key_that_was_given() {
-        let payloads = |key: &str| {
-            [
-                "",
-                r#","requestState":"s""#,
-                r#","requestState":"s","inputResponses":{}"#,
-                r#","task":{"ttl":5}"#,
-            ]
-            .map(|more| {
-                let params = format!(r#"{{"name":"p","arguments":{{"a":1{key}}}{more}}}"#);
-                ask(&params, OURS).unwrap().0.payload
-            })
-        };
-        let keyed = payloads(r#","idempotency_key":"k""#);
-        for (i, a) in keyed.iter().enumerate() {
-            assert!(keyed[..i].iter().all(|b| a != b));
-        }
-        assert!(payloads("").iter().all(|payload| payload == br#"{"a":1}"#));
-        assert_eq!(ask(r#"{"name":"p","arguments":null}"#, OURS).unwrap().0.payload, b"{}");
-    }
-
-    #[test]
-    fn a_call_that_cannot_be_read_is_answered_with_invalid_params() {
-        for params in [
-            "null",
-            "[]",
-            "{}",
-            r#"{"name":7}"#,
-            r#"{"name":"p","arguments":[]}"#,
-            r#"{"name":"p","arguments":"x"}"#,
-            r#"{"name":"p","arguments":{"a":1,"a":2}}"#,
-            r#"{"name":"p","Name":"q"}"#,
-            r#"{"name":"p","_meta":3}"#,
-        ] {
-            let line = format!(r#"{{"id":1,"method":"tools/call","params":{params}}}"#);
-            let Ok(Message::Request(request)) = read(line.as_bytes()) else { panic!("{line}") };
-            let answer = ToolCall::read(&request).unwrap_err();
-            assert!(String::from_utf8(answer).unwrap().contains("-32602"), "{params}");
-        }
-    }
-}
+mod tests;

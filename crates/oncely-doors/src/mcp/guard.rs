@@ -175,9 +175,9 @@ impl Guard {
         if self.settings.policy.is_strict() && rules.declared.declared.is_none() {
             return refused("TOOL_UNDECLARED", &undeclared(&self.full_name(&call.name)), false);
         }
-        let asked = match call.ask(Added::to(tool.as_deref(), &rules.declared, call.arguments())) {
+        let asked = match call.ask(Added::to(tool.as_deref(), &rules.declared)) {
             Ok(asked) => asked,
-            Err(bad) => return refused("BAD_ARGUMENTS", &bad.to_string(), false),
+            Err(bad) => return refused(bad.code(), &bad.to_string(), bad.is_retryable()),
         };
         if tool.is_some_and(|tool| tool.only_rehearses(call.arguments(), &rules.declared)) {
             return rehearsal::answer(&self.ids, call, &asked, caller, flight).await;
@@ -232,6 +232,7 @@ impl Guard {
             wait_for: None,
             checked: None,
             probe: None,
+            holds: Some(handle::holds),
         };
         if let Some(check) = &rules.declared.check {
             let name = self.engine().name_of(&engine_call)?;
@@ -296,6 +297,7 @@ impl Guard {
                 rules: self.rules(&call.name),
                 client_answers: self.client_answers.clone(),
                 answers_before: self.client_answers.load(Ordering::Acquire),
+                flight: flight.clone(),
             },
             engine: self.engine().clone(),
             alert: self.alert().clone(),

@@ -24,6 +24,8 @@ struct Handle {
     task: String,
     /// Whether it is of the era in which results name their type.
     era: Era,
+    /// For how long the server keeps the task, in milliseconds, if it says so.
+    ttl_ms: Option<u64>,
 }
 
 /// Part of every handle, and of hardly any other result.
@@ -40,7 +42,16 @@ fn read(stored: &[u8]) -> Option<Handle> {
     };
     let id = |members: &Members<'_>| members.text("taskId").map(|id| id.into_owned());
     let task = id(&result).or_else(|| inner.as_ref().and_then(id)).unwrap_or_default();
-    Some(Handle { task, era })
+    let ttl_ms =
+        |members: &Members<'_>| ["ttlMs", "ttl"].iter().find_map(|name| members.get(name)?.parse().ok());
+    let ttl_ms = ttl_ms(&result).or_else(|| inner.as_ref().and_then(ttl_ms));
+    Some(Handle { task, era, ttl_ms })
+}
+
+/// For how long a stored result may stand for a task that is still at work: as long as its server keeps it, which may be for
+/// ever. Nobody tells us of its end.
+pub(super) fn holds(stored: &[u8]) -> Option<u64> {
+    Some(read(stored)?.ttl_ms.unwrap_or(u64::MAX))
 }
 
 /// Why a call cannot take the handle of a task; `None` if it can.
@@ -103,7 +114,7 @@ pub(super) fn refusal(call: &ToolCall<'_>, form: Form, replay: &Replay) -> Optio
 
 #[cfg(test)]
 mod tests {
-    use super::{Era, read};
+    use super::{Era, holds, read};
 
     #[test]
     fn handles_of_both_eras_are_told_from_results() {
@@ -122,5 +133,17 @@ mod tests {
         ] {
             assert_eq!(of(result), None, "{result}");
         }
+    }
+
+    #[test]
+    fn a_task_may_be_at_work_for_as_long_as_its_server_keeps_it() {
+        let of = |stored: &str| holds(stored.as_bytes());
+        assert_eq!(of(r#"{"resultType":"task","taskId":"t","ttlMs":60000}"#), Some(60_000));
+        assert_eq!(of(r#"{"resultType":"task","task":{"taskId":"t","ttlMs":5}}"#), Some(5));
+        assert_eq!(of(r#"{"task":{"taskId":"t","ttl":7}}"#), Some(7));
+        for forever in ["", r#","ttl":null"#, r#","ttl":-1"#, r#","ttl":"x""#, r#","ttl":1e3"#] {
+            assert_eq!(of(&format!(r#"{{"task":{{"taskId":"t"{forever}}}}}"#)), Some(u64::MAX), "{forever}");
+        }
+        assert_eq!(of(r#"{"content":[],"ttl":7}"#), None);
     }
 }

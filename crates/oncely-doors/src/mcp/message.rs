@@ -172,15 +172,34 @@ pub fn read(line: &[u8]) -> Result<Message<'_>, Bad> {
     }
 }
 
-/// Whether a batch holds anything that has to be looked at one by one.
-pub fn batch_needs_guard(line: &[u8]) -> bool {
-    let Some(parts) = std::str::from_utf8(line).ok().and_then(json::items) else { return true };
-    parts.iter().any(|part| match read(part.get().as_bytes()) {
-        Ok(Message::Request(request)) => request.method.starts_with("tools/"),
-        Ok(Message::Notification { method, .. }) => method.starts_with("tools/"),
-        Ok(Message::Other) => false,
-        Ok(Message::Batch) | Err(_) => true,
-    })
+/// Why a batch that needs a guard is refused.
+pub const BATCH_OF_CALLS: &str =
+    "a batch with calls of tools is not taken; send them one by one; nothing ran";
+
+/// What a batch holds, as far as it matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Batch {
+    /// Something that would have to be looked at one by one.
+    NeedsGuard,
+    /// Answers to the server, among what passes.
+    Answers,
+    /// What passes.
+    Passes,
+}
+
+/// Looks into a batch.
+pub fn look_into_batch(line: &[u8]) -> Batch {
+    let Some(parts) = std::str::from_utf8(line).ok().and_then(json::items) else { return Batch::NeedsGuard };
+    let mut batch = Batch::Passes;
+    for part in parts {
+        match read(part.get().as_bytes()) {
+            Ok(Message::Request(Request { method, .. }) | Message::Notification { method, .. })
+                if !method.starts_with("tools/") => {}
+            Ok(Message::Other) => batch = Batch::Answers,
+            _ => return Batch::NeedsGuard,
+        }
+    }
+    batch
 }
 
 pub(super) fn is_id(raw: &str) -> bool {
@@ -258,7 +277,7 @@ pub fn line(message: impl Into<Vec<u8>>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{INVALID_REQUEST, Message, PARSE_ERROR, batch_needs_guard, read};
+    use super::{Batch, INVALID_REQUEST, Message, PARSE_ERROR, look_into_batch, read};
 
     fn code(line: &str) -> i32 {
         read(line.as_bytes()).unwrap_err().code
@@ -322,9 +341,12 @@ mod tests {
 
     #[test]
     fn a_batch_is_looked_into() {
-        assert!(batch_needs_guard(br#"[{"id":1,"method":"tools/call"}]"#));
-        assert!(batch_needs_guard(br#"[{"method":"tools/call"}]"#));
-        assert!(batch_needs_guard(br#"[3]"#));
-        assert!(!batch_needs_guard(br#"[{"id":1,"method":"ping"},{"method":"x"},{"id":2,"result":{}}]"#));
+        let look = |line: &str| look_into_batch(line.as_bytes());
+        assert_eq!(look(r#"[{"id":1,"method":"tools/call"}]"#), Batch::NeedsGuard);
+        assert_eq!(look(r#"[{"id":2,"result":{}},{"method":"tools/call"}]"#), Batch::NeedsGuard);
+        assert_eq!(look(r#"[3]"#), Batch::NeedsGuard);
+        assert_eq!(look(r#"[{"id":1,"method":"ping"},{"method":"x"}]"#), Batch::Passes);
+        assert_eq!(look(r#"[{"id":2,"result":{}},{"id":1,"method":"ping"}]"#), Batch::Answers);
+        assert_eq!(look(r#"[{"method":"x"},{"id":"s","error":{"code":-32601}}]"#), Batch::Answers);
     }
 }

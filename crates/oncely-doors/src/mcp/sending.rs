@@ -9,7 +9,7 @@ use oncely::{AttemptInfo, Oncely, Outcome};
 use oncely_core::{Doubt, DoubtCause, Failure};
 
 use super::alert::Alert;
-use super::classify::{Talk, Verdict, verdict};
+use super::classify::{Cancel, Meanwhile, Talk, Verdict, verdict};
 use super::flight::Flight;
 use super::guard::Rules;
 use super::link::{Link, NoAnswer, Reply};
@@ -46,6 +46,7 @@ pub(super) struct Judge {
     /// of all calls under way: being too careful is harmless.
     pub(super) client_answers: Arc<AtomicU64>,
     pub(super) answers_before: u64,
+    pub(super) flight: Arc<Flight>,
 }
 
 impl Sending {
@@ -102,6 +103,16 @@ fn lost() -> Reply {
 }
 
 impl Judge {
+    fn meanwhile(&self) -> Meanwhile {
+        let quiet = self.client_answers.load(Ordering::Acquire) == self.answers_before;
+        // Noted before it is passed on, so that no answer to it is missed.
+        let cancels = self.flight.is_cancelled() && self.flight.forwards_cancel();
+        Meanwhile {
+            talk: if quiet { Talk::None } else { Talk::Some },
+            cancel: if cancels { Cancel::Passed } else { Cancel::None },
+        }
+    }
+
     fn of(&self, reply: Reply) -> Outcome {
         let bytes = match reply {
             Reply::NotSent(NoAnswer { why, .. }) => {
@@ -128,9 +139,8 @@ impl Judge {
         let Some(response) = std::str::from_utf8(&bytes).ok().and_then(Response::read) else {
             return Outcome::Unknown(without_answer("the server's answer cannot be read"));
         };
-        let quiet = self.client_answers.load(Ordering::Acquire) == self.answers_before;
-        let talk = if quiet { Talk::None } else { Talk::Some };
-        let judged = verdict(&self.tool, self.rules.policy.effect, &response, &self.rules.declared.mcp, talk);
+        let (rules, meanwhile) = (&self.rules, self.meanwhile());
+        let judged = verdict(&self.tool, rules.policy.effect, &response, &rules.declared.mcp, meanwhile);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.asks_for_input = judged == Verdict::InputRequired;
         seen.answer = Some(bytes.clone());

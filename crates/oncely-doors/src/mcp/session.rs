@@ -22,7 +22,7 @@ use super::ids;
 use super::json::{self, Members};
 use super::link::{Client, Link};
 use super::listing;
-use super::message::{self, INVALID_REQUEST, Message, Request};
+use super::message::{self, BATCH_OF_CALLS, Batch, INVALID_REQUEST, Message, Request};
 
 /// A client, a server and the guard between them.
 pub struct Session {
@@ -167,11 +167,15 @@ impl Session {
                 self.guard.client_answers();
                 Next::Pass
             }
-            Ok(Message::Batch) if !message::batch_needs_guard(line) => Next::Pass,
-            Ok(Message::Batch) => {
-                let why = "a batch with calls of tools is not taken; send them one by one; nothing ran";
-                self.tell(message::error("null", INVALID_REQUEST, why)).await
-            }
+            Ok(Message::Batch) => match message::look_into_batch(line) {
+                Batch::NeedsGuard => self.tell(message::error("null", INVALID_REQUEST, BATCH_OF_CALLS)).await,
+                batch => {
+                    if batch == Batch::Answers {
+                        self.guard.client_answers();
+                    }
+                    Next::Pass
+                }
+            },
             Ok(Message::Notification { method, members }) => self.on_notification(&method, &members).await,
             Ok(Message::Request(request)) => self.on_request(request, line, principal).await,
         }

@@ -116,26 +116,41 @@ pub fn kind_of(stated: Option<Kind>, listed: Option<&Tool>) -> (Kind, Why) {
     }
 }
 
+/// Whose an argument is that we may have added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// We add it, and take it out before the call is passed on.
+    Ours,
+    /// The tool's own, which gets it.
+    Own,
+    /// The server has not listed the tool, so nobody knows. What a call means must not depend on that: a retry after the
+    /// server has listed it would be another call.
+    Unclear,
+}
+
 /// The arguments that we add to a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Added {
-    /// `idempotency_key` is ours: it is taken out before the call is passed on.
-    pub key: bool,
-    /// `dry_run` is ours.
-    pub dry_run: bool,
+    /// `idempotency_key`.
+    pub key: Whose,
+    /// `dry_run`.
+    pub dry_run: Whose,
 }
 
 impl Added {
-    /// What is added to a write tool. Of one that was never listed nothing is known, so whatever it gets is its own; but
-    /// one that may be asked for a dry run, in whatever spelling, and may not know of such a thing, must not act.
-    pub fn to(tool: Option<&Tool>, policy: &ToolPolicy, arguments: &Members<'_>) -> Self {
-        let may_mean_dry_run =
-            arguments.get(DRY_RUN_ARGUMENT).is_some_and(|raw| !["false", "null"].contains(&raw));
-        let is_ours = tool.map_or(may_mean_dry_run, |tool| !tool.has_own_dry_run);
-        Self {
-            key: tool.is_some_and(|tool| !tool.has_own_key),
-            dry_run: policy.mcp.dry_run == DryRun::Offered && is_ours,
-        }
+    /// What is added to a write tool.
+    pub fn to(tool: Option<&Tool>, policy: &ToolPolicy) -> Self {
+        let whose = |has_own: fn(&Tool) -> bool| match tool {
+            Some(tool) if has_own(tool) => Whose::Own,
+            Some(_) => Whose::Ours,
+            None => Whose::Unclear,
+        };
+        let dry_run = match policy.mcp.dry_run {
+            DryRun::Offered => whose(|tool| tool.has_own_dry_run),
+            // Listed or not, it is never ours.
+            DryRun::Off => Whose::Own,
+        };
+        Self { key: whose(|tool| tool.has_own_key), dry_run }
     }
 }
 
@@ -151,8 +166,9 @@ pub fn rewrite(entry: &str, policy: impl FnOnce(&str) -> ToolPolicy) -> Option<S
         return None;
     }
     let mut members = Members::parse(entry).ok()?;
-    let added = Added::to(Some(&tool), &policy, &Members::default());
-    let schema = members.object("inputSchema").filter(|_| added.key || added.dry_run);
+    let added = Added::to(Some(&tool), &policy);
+    let adds = [added.key, added.dry_run].contains(&Whose::Ours);
+    let schema = members.object("inputSchema").filter(|_| adds);
     let schema = schema.map(|schema| with_properties(schema, added));
     let annotations = members.object("annotations").unwrap_or_default();
     let annotations = (policy.mcp.advertise_idempotent == Advertise::Idempotent).then(|| {
@@ -176,10 +192,10 @@ fn with_properties(mut schema: Members<'_>, added: Added) -> String {
         (_, properties) => properties.unwrap_or_default(),
     };
     let mut properties = properties.clone();
-    if added.key {
+    if added.key == Whose::Ours {
         properties.set(KEY_ARGUMENT, KEY_PROPERTY.to_owned());
     }
-    if added.dry_run {
+    if added.dry_run == Whose::Ours {
         properties.set(DRY_RUN_ARGUMENT, DRY_RUN_PROPERTY.to_owned());
     }
     let properties = properties.render();
@@ -189,7 +205,7 @@ fn with_properties(mut schema: Members<'_>, added: Added) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Added, Tool, Why, kind_of, rewrite};
+    use super::{Added, Tool, Whose, Why, kind_of, rewrite};
     use crate::mcp::json::Members;
     use oncely::policy_file::PolicyFile;
     use oncely_core::Kind;
@@ -250,18 +266,16 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_was_never_listed_keeps_what_it_gets_and_never_acts_on_a_dry_run() {
-        let policy = PolicyFile::empty().tool("pay");
-        let added = |tool: Option<&Tool>, arguments: &str| {
-            let added = Added::to(tool, &policy, &Members::parse(arguments).unwrap());
+    fn whose_the_arguments_of_a_tool_are_that_was_never_listed_is_unclear() {
+        let policy = PolicyFile::parse("[tool.off]\ndry_run = false\n", "p").unwrap();
+        let added = |tool: Option<&Tool>, name: &str| {
+            let added = Added::to(tool, &policy.tool(name));
             (added.key, added.dry_run)
         };
-        assert_eq!(added(None, r#"{"idempotency_key":"k","dry_run":false}"#), (false, false));
-        assert_eq!(added(None, r#"{"dry_run":null}"#), (false, false));
-        for raw in ["true", r#""true""#, r#""false""#, "1", "0", "[]", "{}"] {
-            assert_eq!(added(None, &format!(r#"{{"dry_run":{raw}}}"#)), (false, true), "{raw}");
-        }
-        assert_eq!(added(Some(&Tool::default()), "{}"), (true, true));
+        assert_eq!(added(None, "pay"), (Whose::Unclear, Whose::Unclear));
+        assert_eq!(added(None, "off"), (Whose::Unclear, Whose::Own), "the policy says whose it is");
+        assert_eq!(added(Some(&Tool::default()), "pay"), (Whose::Ours, Whose::Ours));
+        assert_eq!(added(Some(&Tool::default()), "off"), (Whose::Ours, Whose::Own));
     }
 
     #[test]
@@ -292,7 +306,7 @@ mod tests {
             (format!(r#"{{"allOf":[{branch}]}}"#), true),
         ] {
             let tool = Tool::read(&format!(r#"{{"name":"pay","inputSchema":{schema}}}"#)).unwrap();
-            assert!(!Added::to(Some(&tool), &policy, &arguments).dry_run, "{schema}");
+            assert_eq!(Added::to(Some(&tool), &policy).dry_run, Whose::Own, "{schema}");
             assert_eq!(tool.only_rehearses(&arguments, &policy), rehearses, "{schema}");
         }
     }

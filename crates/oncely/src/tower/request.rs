@@ -121,6 +121,7 @@ pub(super) fn call_of(settings: &Settings, head: &Head, parts: &Parts, body: &By
         wait_for: None,
         checked: None,
         probe: None,
+        holds: None,
     }
 }
 

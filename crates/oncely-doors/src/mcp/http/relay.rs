@@ -29,7 +29,7 @@ use crate::mcp::ids;
 use crate::mcp::json::{self, Members};
 use crate::mcp::link::{Boxed, Client, Link};
 use crate::mcp::listing::{self, Asked};
-use crate::mcp::message::{self, INVALID_REQUEST, Message, Response as Answer};
+use crate::mcp::message::{self, BATCH_OF_CALLS, Batch, INVALID_REQUEST, Message, Response as Answer};
 use crate::mcp::reply::Era;
 
 /// Passes requests on to a server at an address.
@@ -122,11 +122,15 @@ impl Relay {
                 view.guard.client_answers();
                 view.pass(parts, bytes).await
             }
-            Ok(Message::Batch) if !message::batch_needs_guard(&bytes) => view.pass(parts, bytes).await,
-            Ok(Message::Batch) => {
-                let why = "a batch with calls of tools is not taken; send them one by one; nothing ran";
-                refuse(message::error("null", INVALID_REQUEST, why))
-            }
+            Ok(Message::Batch) => match message::look_into_batch(&bytes) {
+                Batch::NeedsGuard => refuse(message::error("null", INVALID_REQUEST, BATCH_OF_CALLS)),
+                batch => {
+                    if batch == Batch::Answers {
+                        view.guard.client_answers();
+                    }
+                    view.pass(parts, bytes).await
+                }
+            },
             Ok(Message::Notification { method, .. }) if method == "tools/call" => {
                 body::plain(StatusCode::ACCEPTED, "")
             }
