@@ -19,6 +19,10 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long an unused connection is kept: less than servers do, so that no request meets one that is being closed.
 const IDLE: Duration = Duration::from_secs(2);
+/// How long a server may be gone without a word before that is noticed.
+const SILENCE: Duration = Duration::from_secs(120);
+/// How often in that time it is asked whether it is still there.
+const QUESTIONS: u32 = 4;
 
 /// A server at an address.
 #[derive(Clone)]
@@ -70,6 +74,12 @@ impl Target {
         connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT));
+        // Else a call would be running for ever whose server has vanished, and none like it could begin.
+        connector.set_keepalive(Some(SILENCE / QUESTIONS));
+        connector.set_keepalive_interval(Some(SILENCE / QUESTIONS));
+        connector.set_keepalive_retries(Some(QUESTIONS - 1));
+        #[cfg(target_os = "linux")]
+        connector.set_tcp_user_timeout(Some(SILENCE));
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
             .with_native_roots()
             .map_err(|e| format!("the system's certificates cannot be read: {e}"))?
@@ -193,6 +203,36 @@ fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::Target;
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_server_that_says_nothing_is_asked_whether_it_is_still_there() {
+        use bytes::Bytes;
+        use hyper::{HeaderMap, Method};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = Target::new(&format!("http://{}/mcp", listener.local_addr().unwrap()), &[]).unwrap();
+        let call =
+            async move { target.send(Method::POST, HeaderMap::new(), Bytes::from_static(b"{}")).await };
+        let call = tokio::spawn(call);
+        let (_silent, client) = listener.accept().await.unwrap();
+        let port = format!(":{:04X}", client.port());
+        // Once what it was sent has arrived, its end of the connection has a timer of this kind, and without questions none.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        loop {
+            let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+            let fields = |line: &str| line.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            let timers: Vec<String> = (table.lines().map(fields))
+                .filter(|fields| fields[1].ends_with(&port))
+                .map(|fields| fields[5].clone())
+                .collect();
+            if timers.len() == 1 && timers[0].starts_with("02:") {
+                break;
+            }
+            assert!(std::time::Instant::now() < deadline, "{timers:?}");
+            tokio::task::yield_now().await;
+        }
+        call.abort();
+    }
 
     #[test]
     fn a_query_of_a_client_comes_after_that_of_the_address() {
