@@ -15,6 +15,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
+use super::query;
+
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long an unused connection is kept: less than servers do, so that no request meets one that is being closed.
@@ -95,11 +97,18 @@ impl Target {
 
     /// The same server, asked with a query of a client besides that of its address, which the client cannot change.
     pub(super) fn with_query(&self, query: &str) -> Result<Self, String> {
-        let name = |pair: &str| pair.split('=').next().unwrap_or_default().to_owned();
-        let own: Vec<&str> = self.uri.query().unwrap_or_default().split('&').collect();
-        let taken = |pair: &&str| !own.contains(pair) && own.iter().any(|there| name(there) == name(pair));
-        if let Some(pair) = query.split('&').find(|pair| !pair.is_empty() && taken(pair)) {
-            return Err(format!("the parameter {:?} is set by the proxy's own address", name(pair)));
+        let own: Vec<_> = query::parameters(self.uri.query().unwrap_or_default()).collect();
+        let names: Vec<_> = own.iter().map(|one| one.plain_name()).collect();
+        for added in query::parameters(query).filter(|added| !own.is_empty() && !own.contains(added)) {
+            // A name of our own that cannot be decided is like any other: nobody can tell.
+            let why = match added.plain_name() {
+                Some(name) if !names.iter().any(|own| own.as_ref().is_none_or(|own| *own == name)) => {
+                    continue;
+                }
+                Some(_) => "is set by the proxy's own address",
+                None => "can be read in several ways, and the proxy's own address sets parameters",
+            };
+            return Err(format!("the parameter {:?} {why}", added.name));
         }
         let query = match self.uri.query() {
             Some(own) if own == query => own.to_owned(),
@@ -251,5 +260,19 @@ mod tests {
         assert_eq!(asked("http://h/mcp?key=k", "key=k"), "/mcp?key=k");
         let own = Target::new("http://h/mcp?project=a&key=k", &[]).unwrap();
         assert!(own.with_query("x=1&project=b").is_err_and(|why| why.contains("project")));
+        assert!(own.with_query("x=1&key=k").is_ok());
+        for query in [
+            "%70roject=b",
+            "x=1&PROJECT=b",
+            "project[]=b",
+            "x=1;project=b",
+            "%2570roject=b",
+            "+key=b",
+            "%zz=1",
+        ] {
+            assert!(own.with_query(query).is_err(), "{query}");
+        }
+        // Nothing is set that a client could change.
+        assert!(Target::new("http://h/mcp", &[]).unwrap().with_query("%zz=1").is_ok());
     }
 }
