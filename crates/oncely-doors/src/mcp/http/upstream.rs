@@ -12,7 +12,7 @@ use hyper::{HeaderMap, Method, Response, StatusCode};
 use tokio::sync::{Mutex as Turn, watch};
 
 use super::exchange::{Ended, Exchange, METHOD, NAME, SESSION, VERSION, is_answer, quoted, refuses_unseen};
-use super::headers::{PARAM_PREFIX, VERSION_META, as_text, encode};
+use super::headers::{PARAM_PREFIX, VERSION_META, as_text, encode, named};
 use super::hello::{READY, agreed_on, agrees_again, asks_for_all_tools};
 use super::messages::Messages;
 use super::target::{NoReply, Target};
@@ -135,7 +135,7 @@ impl HttpLink {
             }
         };
         set(METHOD, method);
-        let name = params.text("name").or_else(|| params.text("uri"));
+        let name = named(method, params);
         if let Some(name) = &name {
             set(NAME, name);
         }
