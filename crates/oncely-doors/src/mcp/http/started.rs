@@ -295,7 +295,10 @@ mod tests {
 
     use super::{END_PATIENCE, SESSION_IDLE, Started};
     use crate::mcp::guard::{Guard, Settings};
+    use crate::mcp::http::body::Sink;
+    use crate::mcp::http::mux::WhenGone;
     use crate::mcp::http::tenant::Tenant;
+    use crate::mcp::message::{self, Message};
     use crate::mcp::probe::Place;
 
     /// Clients that connect to servers which say nothing and end with their input.
@@ -330,6 +333,22 @@ mod tests {
         started.begin().unwrap();
         assert!(there(&idle).is_none() && there(&used).is_some());
         assert!(ending.is_ended_within(END_PATIENCE).await, "its server ends, too");
+        started.end().await;
+    }
+
+    #[tokio::test]
+    async fn a_session_with_a_write_at_work_is_in_use_even_if_its_client_has_gone() {
+        let started = silent().await;
+        let id = started.begin().unwrap();
+        let mux = started.sessions().get(&id).cloned().unwrap();
+        let call = br#"{"id":1,"method":"tools/call","params":{"name":"pay","arguments":{}}}"#;
+        let Ok(Message::Request(call)) = message::read(call) else { panic!() };
+        let (sink, _) = Sink::new();
+        drop(mux.ask(&call, None, sink, WhenGone::Nothing).await);
+        tokio::time::pause();
+        tokio::time::advance(SESSION_IDLE * 2).await;
+        assert_eq!(mux.idle_for(), Duration::ZERO);
+        tokio::time::resume();
         started.end().await;
     }
 }
