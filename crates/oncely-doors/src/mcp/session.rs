@@ -207,6 +207,8 @@ impl Session {
         match request.method.as_str() {
             "initialize" => {
                 self.set_handshake(Handshake::Begun);
+                // Whoever answers it may be another release of the server, with other tools.
+                self.guard.catalog.changed();
                 let params = request.members.object("params").unwrap_or_default();
                 let able = params.object("capabilities").unwrap_or_default();
                 let knows = able.object("extensions").is_some_and(|known| known.has(TASKS));

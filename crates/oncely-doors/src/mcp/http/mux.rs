@@ -63,6 +63,8 @@ impl Mux {
         audience: Audience,
     ) -> std::io::Result<Arc<Self>> {
         let mut server = Server::start(argv, guard)?;
+        // The program may be another release by now, with other tools.
+        guard.catalog.changed();
         let mut signals = PassedSignals::none();
         let closed =
             || std::io::Error::new(std::io::ErrorKind::BrokenPipe, "the server's streams are closed");

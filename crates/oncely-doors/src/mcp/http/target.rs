@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::{ACCEPT_ENCODING, HeaderName, HeaderValue};
 use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::{HeaderMap, Method, Request, Response, Uri};
 use hyper_rustls::HttpsConnector;
@@ -142,6 +142,8 @@ impl Target {
         for (name, value) in &self.headers {
             all.append(name, value.clone());
         }
+        // We have to read what is answered: results, and that the tools have changed.
+        all.remove(ACCEPT_ENCODING);
         self.send_to(method, path, all, body).await
     }
 
@@ -212,16 +214,17 @@ fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::Target;
+    use bytes::Bytes;
+    use hyper::Method;
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn a_server_that_says_nothing_is_asked_whether_it_is_still_there() {
-        use bytes::Bytes;
-        use hyper::{HeaderMap, Method};
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let target = Target::new(&format!("http://{}/mcp", listener.local_addr().unwrap()), &[]).unwrap();
-        let call =
-            async move { target.send(Method::POST, HeaderMap::new(), Bytes::from_static(b"{}")).await };
+        let call = async move {
+            target.send(Method::POST, hyper::HeaderMap::new(), Bytes::from_static(b"{}")).await
+        };
         let call = tokio::spawn(call);
         let (_silent, client) = listener.accept().await.unwrap();
         let port = format!(":{:04X}", client.port());
@@ -241,6 +244,24 @@ mod tests {
             tokio::task::yield_now().await;
         }
         call.abort();
+    }
+
+    #[tokio::test]
+    async fn a_server_is_not_asked_to_compress_what_we_have_to_read() {
+        use tokio::io::AsyncReadExt;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let target = Target::new(&url, &["Accept-Encoding: br".to_owned()]).unwrap();
+        let headers = [("accept-encoding", "gzip"), ("x-other", "1")];
+        let headers =
+            headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        tokio::spawn(async move { target.send(Method::GET, headers, Bytes::new()).await });
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut asked = String::new();
+        while !asked.ends_with("\r\n\r\n") {
+            asked.push(char::from(client.read_u8().await.unwrap()));
+        }
+        assert!(asked.contains("x-other: 1") && !asked.contains("accept-encoding"), "{asked}");
     }
 
     #[test]

@@ -140,7 +140,7 @@ impl HttpLink {
             set(NAME, name);
         }
         let tool = name.filter(|_| method == "tools/call");
-        let tool = tool.and_then(|name| self.session()?.guard.catalog.find(&name).ok().flatten());
+        let tool = tool.and_then(|name| self.session()?.guard.catalog.last_known(&name));
         let arguments = params.object("arguments").unwrap_or_default();
         for (header, argument) in tool.iter().flat_map(|tool| &tool.header_arguments) {
             let header = HeaderName::try_from(format!("{PARAM_PREFIX}{}", header.to_ascii_lowercase()));
