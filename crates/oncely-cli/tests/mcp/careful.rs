@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::web::{Reply, Web, call, front, open, send, server};
-use crate::world::{Home, code, modern_meta, text};
+use crate::world::{Home, code, modern_meta, script, text};
 
 fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}/mcp")
@@ -104,7 +104,7 @@ fn what_tells_callers_apart_can_be_chosen() {
         let home = Home::new();
         let server = server(&home, "json");
         let front = front(&home, &["--tenant", tenant, "--url", &url(server.port)]);
-        let web = Web::begin(front.port);
+        let web = Web::begin_as(front.port, &[("X-User", "ann")]);
         for token in ["Bearer first", "Bearer refreshed"] {
             web.call("pay", json!({ "amount": 1 }), &[("Authorization", token), ("X-User", "ann")]);
         }
@@ -112,6 +112,45 @@ fn what_tells_callers_apart_can_be_chosen() {
         web.call("pay", json!({ "amount": 1 }), &[("Authorization", "Bearer first"), ("X-User", "bob")]);
         let expected = if tenant == "header:X-User" { 2 } else { effects };
         assert_eq!(home.effects().len(), expected, "{tenant}");
+    }
+}
+
+#[test]
+fn whoever_does_not_say_what_tells_callers_apart_is_refused() {
+    let home = Home::new();
+    let server = server(&home, "json");
+    for behind in [&["--url", &url(server.port)][..], &["--", "python3", script().to_str().unwrap()]] {
+        let front = front(&home, &[&["--tenant", "header:X-User"][..], behind].concat());
+        let web = Web::begin_as(front.port, &[("X-User", "ann")]);
+        let refused = web.call("pay", json!({ "amount": 1 }), &[("X-Request-Id", "1")]);
+        assert_eq!(refused.status, 400, "{refused:?}");
+        assert!(refused.body.contains("x-user") && refused.body.contains("nothing ran"), "{refused:?}");
+    }
+    assert!(home.effects().is_empty() && home.states().is_empty());
+}
+
+#[test]
+fn a_credential_of_any_name_keeps_results_of_one_caller_from_another() {
+    let home = Home::new();
+    let server = server(&home, "json");
+    for (number, behind) in
+        [&["--url", &url(server.port)][..], &["--", "python3", script().to_str().unwrap()]].iter().enumerate()
+    {
+        let front = front(&home, behind);
+        let web = Web::begin(front.port);
+        let before = home.effects().len();
+        for name in ["apikey", "X-Access-Token", "DD-API-KEY", "Ocp-Apim-Subscription-Key"] {
+            for who in ["ann", "bob", "ann"] {
+                web.call("pay", json!({ "amount": number, "idempotency_key": name }), &[(name, who)]);
+            }
+        }
+        assert_eq!(home.effects().len() - before, 8);
+        // What is new on every retry makes no other call of it.
+        for csrf in ["1", "2"] {
+            let new = [("X-CSRF-Token", csrf), ("Idempotency-Key", csrf), ("traceparent", csrf)];
+            web.call("pay", json!({ "amount": number, "idempotency_key": "same" }), &new);
+        }
+        assert_eq!(home.effects().len() - before, 9);
     }
 }
 
@@ -265,14 +304,22 @@ fn a_query_of_the_client_is_passed_on_and_does_not_make_a_retry_another_call() {
     // What the server lists for this address is believed of this address only: there `pay` is said to read.
     assert_ne!(pay("?read_only=true"), pay("?read_only=true"));
     assert_eq!(home.effects().len(), 2);
-    // A key in the query may be another one when it is tried again.
-    let first = pay("?api_key=old");
-    for query in ["?api_key=old", "?api_key=new", "?project=a", ""] {
+    // What is in the query may be another one when it is tried again; a credential tells who calls.
+    let first = pay("?session_id=1");
+    for query in ["?session_id=2", "?project=a", ""] {
         assert_eq!(pay(query), first, "{query}");
     }
     assert_eq!(home.effects().len(), 3);
-    let refused = send(front.port, "POST", "/mcp?own=2", &[("Mcp-Method", "ping")], "{}");
-    assert_eq!(refused.status, 400, "what the proxy's own address says is not the client's to change");
+    assert!(pay("?api_key=a") != first && pay("?api_key=b") != pay("?x=1&api_key=a"));
+    assert_eq!(home.effects().len(), 5);
+    for query in ["own=2", "%6fwn=2", "x=1;OWN[]=2", "%256fwn=2"] {
+        let path = format!("/mcp?{query}");
+        let refused = send(front.port, "POST", &path, &[("Mcp-Method", "ping")], "{}");
+        assert_eq!(
+            refused.status, 400,
+            "{query}: what the proxy's own address says is not the client's to change"
+        );
+    }
     let seen = home.seen();
     for path in ["/mcp?own=1", "/mcp?own=1&project=a", "/mcp?own=1&read_only=true"] {
         assert!(seen.iter().any(|line| line.contains(&format!("\":path\": \"{path}\""))), "{path}");

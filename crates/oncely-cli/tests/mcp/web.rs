@@ -141,13 +141,18 @@ pub(crate) struct Web {
 
 impl Web {
     pub(crate) fn begin(port: u16) -> Self {
+        Self::begin_as(port, &[])
+    }
+
+    /// The same with headers that say who the client is.
+    pub(crate) fn begin_as(port: u16, who: &[(&str, &str)]) -> Self {
         let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {} });
         let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }).to_string();
-        let reply = send(port, "POST", "/mcp", &[], &body);
+        let reply = send(port, "POST", "/mcp", who, &body);
         assert_eq!(reply.status, 200, "{reply:?}");
         let web = Self { port, session: reply.header("mcp-session-id").unwrap().to_owned() };
         let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-        assert_eq!(web.post(&ready, &[]).status, 202);
+        assert_eq!(web.post(&ready, who).status, 202);
         web
     }
 

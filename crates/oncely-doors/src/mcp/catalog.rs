@@ -13,6 +13,9 @@ use super::tools::{Tool, kind_of};
 pub const TOOLS_MAX: usize = 10_000;
 /// A server that did not list its tools is not asked again for this long: others wait meanwhile.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
+/// How long a server's word is taken that a tool reads. It may become another release without a word, and a write that is
+/// taken for a read passes unguarded.
+const BELIEVED_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// How much of a server's list was seen at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,9 +38,22 @@ pub struct Catalog {
     pub(super) asking: tokio::sync::Mutex<()>,
 }
 
+/// A tool, and when it was listed.
+struct Listed {
+    tool: Arc<Tool>,
+    at: Instant,
+}
+
+impl Listed {
+    /// Whether it has to be asked for again: only what is let pass has to be certain.
+    fn is_old(&self) -> bool {
+        self.at.elapsed() > BELIEVED_FOR && reads(&self.tool)
+    }
+}
+
 #[derive(Default)]
 struct Seen {
-    tools: HashMap<String, Arc<Tool>>,
+    tools: HashMap<String, Listed>,
     /// What was known before the server said that its tools have changed: believed only where it does not list them
     /// anew.
     before: HashMap<String, Arc<Tool>>,
@@ -56,11 +72,12 @@ impl Catalog {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A tool; `Err` if it is not known and the server has not been asked for all of them.
+    /// A tool; `Err` if it is not known and the server has not been asked for all of them, or too long ago.
     pub fn find(&self, name: &str) -> Result<Option<Arc<Tool>>, NotAsked> {
         let seen = self.seen();
         match seen.tools.get(name) {
-            Some(tool) => Ok(Some(tool.clone())),
+            Some(listed) if listed.is_old() => Err(NotAsked),
+            Some(listed) => Ok(Some(listed.tool.clone())),
             None if seen.complete => Ok(None),
             None => Err(NotAsked),
         }
@@ -70,7 +87,7 @@ impl Catalog {
     pub fn last_known(&self, name: &str) -> Option<Arc<Tool>> {
         let seen = self.seen();
         let before = || seen.before.get(name).filter(|_| !seen.complete);
-        seen.tools.get(name).or_else(before).cloned()
+        seen.tools.get(name).map(|listed| &listed.tool).or_else(before).cloned()
     }
 
     /// The edition that is current.
@@ -80,7 +97,7 @@ impl Catalog {
 
     /// All that are known, by name.
     pub fn all(&self) -> Vec<Arc<Tool>> {
-        let mut all: Vec<Arc<Tool>> = self.seen().tools.values().cloned().collect();
+        let mut all: Vec<Arc<Tool>> = self.seen().tools.values().map(|listed| listed.tool.clone()).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }
@@ -97,13 +114,13 @@ impl Catalog {
             return;
         }
         // One that is listed twice, and only once as reading, writes.
-        let mut writing: HashSet<String> = HashSet::new();
+        let (mut writing, at) = (HashSet::<String>::new(), Instant::now());
         for tool in tools {
             let there = seen.tools.get(&tool.name);
             let stays = match listing {
                 Listing::Whole => writing.contains(&tool.name),
                 // The other time may be in another part of the same list.
-                Listing::Part => there.is_some_and(|there| !reads(there)),
+                Listing::Part => there.is_some_and(|there| !reads(&there.tool)),
             };
             if stays && reads(&tool) {
                 continue;
@@ -115,7 +132,7 @@ impl Catalog {
             if !reads(&tool) {
                 writing.insert(tool.name.clone());
             }
-            seen.tools.insert(tool.name.clone(), Arc::new(tool));
+            seen.tools.insert(tool.name.clone(), Listed { tool: Arc::new(tool), at });
         }
     }
 
@@ -142,28 +159,41 @@ impl Catalog {
         }
     }
 
-    /// The server says that its tools have changed: they have to be listed anew.
+    /// The tools may have changed, as the server says, or because it may be another one: they have to be listed anew.
     pub fn changed(&self) {
+        self.seen().change();
+    }
+
+    /// The same, if one that reads was listed too long ago. If the server cannot list them now, what it said then counts until
+    /// it can.
+    pub fn expire(&self) {
         let mut seen = self.seen();
-        let tools = std::mem::take(&mut seen.tools);
-        // What was being listed when they changed again is newer than what was known before.
-        for (name, tool) in tools {
-            if seen.before.len() < TOOLS_MAX || seen.before.contains_key(&name) {
-                seen.before.insert(name, tool);
-            }
+        if seen.tools.values().any(Listed::is_old) {
+            seen.change();
         }
-        (seen.complete, seen.dropped) = (false, false);
-        seen.edition += 1;
     }
 }
 
-/// The server has not been asked for all its tools.
+impl Seen {
+    fn change(&mut self) {
+        // What was being listed when they changed again is newer than what was known before.
+        for (name, listed) in std::mem::take(&mut self.tools) {
+            if self.before.len() < TOOLS_MAX || self.before.contains_key(&name) {
+                self.before.insert(name, listed.tool);
+            }
+        }
+        (self.complete, self.dropped) = (false, false);
+        self.edition += 1;
+    }
+}
+
+/// The server has not been asked for all its tools, or not lately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAsked;
 
 #[cfg(test)]
 mod tests {
-    use super::{Catalog, Listing, TOOLS_MAX};
+    use super::{ASK_AGAIN, BELIEVED_FOR, Catalog, Listing, TOOLS_MAX};
     use crate::mcp::tools::Tool;
 
     fn tool(name: &str, read_only: bool) -> Tool {
@@ -241,5 +271,30 @@ mod tests {
         assert!(!catalog.is_worth_asking());
         catalog.changed();
         assert!(catalog.is_worth_asking());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tool_is_not_taken_to_read_for_ever_and_one_that_writes_may_be() {
+        let catalog = Catalog::default();
+        catalog.learn([tool("a", true), tool("b", false)], Listing::Whole, 0);
+        catalog.complete(0);
+        tokio::time::advance(BELIEVED_FOR).await;
+        catalog.expire();
+        assert!(catalog.find("a").is_ok() && !catalog.is_worth_asking());
+        tokio::time::advance(ASK_AGAIN).await;
+        assert!(catalog.find("a").is_err() && catalog.find("b").is_ok());
+        assert_eq!(catalog.last_known("a").unwrap().read_only, Some(true));
+        catalog.expire();
+        assert!(catalog.is_worth_asking());
+        // The server cannot list them now: what it said counts, and it is asked again later.
+        catalog.failed(catalog.edition());
+        assert!(catalog.find("a").is_err() && !catalog.is_worth_asking());
+        assert_eq!(catalog.last_known("a").unwrap().read_only, Some(true));
+        tokio::time::advance(ASK_AGAIN).await;
+        assert!(catalog.is_worth_asking());
+        catalog.learn([tool("a", false)], Listing::Whole, catalog.edition());
+        catalog.complete(catalog.edition());
+        assert_eq!(catalog.find("a").unwrap().unwrap().read_only, Some(false));
+        assert!(catalog.last_known("b").is_none(), "it is gone");
     }
 }

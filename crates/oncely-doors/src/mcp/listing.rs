@@ -120,10 +120,11 @@ pub(super) fn notice(guard: &Guard, line: &[u8]) {
     }
 }
 
-/// Asks the server for all its tools, unless somebody has just done so, or it has just failed to answer. `described` is
+/// Asks the server for all its tools, unless somebody has lately done so, or it has just failed to answer. `described` is
 /// what requests say of themselves in the era without `initialize`.
 pub async fn learn(guard: &Guard, link: &Arc<dyn Link>, described: Option<&str>) {
     let _asking = guard.catalog.asking.lock().await;
+    guard.catalog.expire();
     if !guard.catalog.is_worth_asking() {
         return;
     }

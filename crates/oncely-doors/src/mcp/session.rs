@@ -128,6 +128,11 @@ impl Session {
         tokio::time::timeout(timeout, busy.wait_for(|count| *count == 0)).await.is_ok()
     }
 
+    /// Whether something is at work for the client, be it there or gone.
+    pub(super) fn is_busy(&self) -> bool {
+        *self.busy.borrow() > 0
+    }
+
     /// Takes a message of the client. `principal` is what tells who says it from others that share the guard.
     pub async fn on_client(self: &Arc<Self>, line: &Bytes, principal: Option<&str>) -> Next {
         self.take(self.see(line, &mut None), line, principal).await
@@ -206,6 +211,8 @@ impl Session {
         match request.method.as_str() {
             "initialize" => {
                 self.set_handshake(Handshake::Begun);
+                // Whoever answers it may be another release of the server, with other tools.
+                self.guard.catalog.changed();
                 let params = request.members.object("params").unwrap_or_default();
                 let able = params.object("capabilities").unwrap_or_default();
                 let knows = able.object("extensions").is_some_and(|known| known.has(TASKS));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT_ENCODING, HeaderName, HeaderValue};
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Response};
 
 use super::body::{self, AnyResponse};
@@ -42,13 +42,10 @@ impl CallLink {
         client: Arc<dyn Client>,
         client_id: &str,
     ) -> Self {
-        let mut headers = end_to_end(headers);
-        // We have to read the reply.
-        headers.remove(ACCEPT_ENCODING);
         Self {
             view: view.clone(),
             limit,
-            headers,
+            headers: end_to_end(headers),
             client,
             client_id: client_id.to_owned(),
             refusal: Mutex::default(),

@@ -41,6 +41,15 @@ pub(super) enum Ended {
     Lost(NoAnswer),
 }
 
+/// What came of asking for a stream.
+pub(super) enum Stream {
+    There(Response<Incoming>),
+    /// Nobody answered, or somebody who cannot now.
+    NotNow,
+    /// The server has none, or none for us.
+    None,
+}
+
 /// A server, and how it is spoken to.
 pub(super) struct Exchange<'a> {
     pub(super) target: &'a Target,
@@ -81,30 +90,46 @@ impl Exchange<'_> {
                 }
                 tokio::time::sleep(pause).await;
                 match self.listen(Some(&event)).await {
-                    Some(response) => break Messages::of(response, self.limit),
-                    None => failures += 1,
+                    Stream::There(response) => break Messages::of(response, self.limit),
+                    Stream::NotNow | Stream::None => failures += 1,
                 }
             };
         }
     }
 
     /// Asks for the server's own messages, or for the rest of a stream that broke.
-    pub(super) async fn listen(&self, last_event: Option<&str>) -> Option<Response<Incoming>> {
+    pub(super) async fn listen(&self, last_event: Option<&str>) -> Stream {
         let mut headers = self.headers.clone();
         headers.remove(CONTENT_TYPE);
         headers.remove(CONTENT_LENGTH);
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         if let Some(event) = last_event {
-            headers.insert(LAST_EVENT, HeaderValue::from_str(event).ok()?);
+            let Ok(event) = HeaderValue::from_str(event) else { return Stream::None };
+            headers.insert(LAST_EVENT, event);
         }
-        let response = self.target.send(Method::GET, headers, Bytes::new()).await.ok()?;
-        (response.status() == StatusCode::OK).then_some(response)
+        match self.target.send(Method::GET, headers, Bytes::new()).await {
+            Ok(response) if response.status() == StatusCode::OK => Stream::There(response),
+            Ok(response) if !is_passing(response.status()) => Stream::None,
+            Ok(_) | Err(_) => Stream::NotNow,
+        }
     }
 
-    /// Delivers what the server says by itself, for as long as it has such a stream.
+    /// Delivers what the server says by itself, for as long as it has such a stream. A server that is away for a while has it
+    /// again when it is back, and says there that its tools have changed.
     pub(super) async fn listen_for_ever(&self) {
         let mut last_event: Option<String> = None;
-        while let Some(response) = self.listen(last_event.as_deref()).await {
+        let mut failures = 0;
+        loop {
+            let response = match self.listen(last_event.as_deref()).await {
+                Stream::There(response) => response,
+                Stream::None => return,
+                Stream::NotNow => {
+                    tokio::time::sleep(pause_after(failures)).await;
+                    failures = failures.saturating_add(1);
+                    continue;
+                }
+            };
+            failures = 0;
             let mut messages = Messages::of(response, self.limit);
             while let Ok(Some(line)) = messages.next().await {
                 if said(&line, None) != Said::Nothing {
@@ -115,6 +140,17 @@ impl Exchange<'_> {
             tokio::time::sleep(pause_of(messages.retry_ms)).await;
         }
     }
+}
+
+/// Whether a status says that it may be another one soon.
+fn is_passing(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 408 | 425 | 429)
+        || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED)
+}
+
+/// Between two tries to get a stream, after so many that failed before the last one.
+fn pause_after(failures: u32) -> Duration {
+    RECONNECT.saturating_mul(2u32.saturating_pow(failures)).min(RECONNECT_MAX)
 }
 
 fn pause_of(retry_ms: Option<u64>) -> Duration {
@@ -182,8 +218,56 @@ pub(super) fn quoted(body: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{RECONNECT, RECONNECT_MAX, RECONNECT_MIN, Said, pause_of, refuses_unseen, said};
-    use hyper::Response;
+    use super::{
+        Exchange, RECONNECT, RECONNECT_MAX, RECONNECT_MIN, Said, pause_after, pause_of, refuses_unseen, said,
+    };
+    use crate::mcp::http::target::Target;
+    use crate::mcp::link::{Boxed, Client};
+    use bytes::Bytes;
+    use hyper::{HeaderMap, Response};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::mpsc;
+
+    /// A client that keeps what it is told.
+    struct Told(mpsc::UnboundedSender<Bytes>);
+
+    impl Client for Told {
+        fn send(&self, line: Bytes) -> Boxed<'_, ()> {
+            let _ = self.0.send(line);
+            Box::pin(std::future::ready(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_was_away_is_listened_to_again_and_one_without_a_stream_is_not() {
+        const STREAM: &str = "200 OK\r\ncontent-type: text/event-stream\r\nconnection: close";
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = Target::new(&format!("http://{}/mcp", listener.local_addr().unwrap()), &[]).unwrap();
+        let (to, mut told) = mpsc::unbounded_channel();
+        let listening = tokio::spawn(async move {
+            let exchange =
+                Exchange { target: &target, limit: 1024, headers: HeaderMap::new(), client: &Told(to) };
+            exchange.listen_for_ever().await;
+        });
+        let said = "retry: 1\ndata: {\"method\":\"notifications/tools/list_changed\"}\n\n";
+        let empty = "connection: close\r\ncontent-length: 0";
+        for (head, body) in [
+            (format!("503 Service Unavailable\r\n{empty}"), ""),
+            (STREAM.to_owned(), said),
+            (format!("405 Method Not Allowed\r\n{empty}"), ""),
+        ] {
+            let (mut server, _) = listener.accept().await.unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                asked.push(server.read_u8().await.unwrap());
+            }
+            server.write_all(format!("HTTP/1.1 {head}\r\n\r\n{body}").as_bytes()).await.unwrap();
+        }
+        listening.await.unwrap();
+        let line = told.recv().await.unwrap();
+        assert!(String::from_utf8_lossy(&line).contains("list_changed"));
+        assert_eq!(told.recv().await, None);
+    }
     use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 
     #[test]
@@ -211,6 +295,8 @@ mod tests {
         assert_eq!(pause_of(None), RECONNECT);
         assert_eq!(pause_of(Some(0)), RECONNECT_MIN);
         assert_eq!(pause_of(Some(u64::MAX)), RECONNECT_MAX);
+        assert_eq!((pause_after(0), pause_after(2)), (RECONNECT, RECONNECT * 4));
+        assert_eq!(pause_after(u32::MAX), RECONNECT_MAX);
     }
 
     #[test]

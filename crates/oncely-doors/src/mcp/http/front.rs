@@ -6,17 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::{HOST, HeaderName, ORIGIN};
+use hyper::header::{HOST, ORIGIN};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Request, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use oncely_core::Digest;
 use oncely_core::limits::MCP_CONNECTIONS_MAX;
-use oncely_core::name::hex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::body::{AnyResponse, plain};
+use super::tenant::Tenant;
 use crate::mcp::link::Boxed;
 
 /// How long a client may take to say what it wants.
@@ -25,17 +24,6 @@ const HEADER_PATIENCE: Duration = Duration::from_secs(30);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a client may be gone before that is noticed.
 const SILENCE: Duration = Duration::from_secs(120);
-/// Headers by which servers know who calls.
-const CREDENTIALS: [&str; 8] = [
-    "authorization",
-    "x-api-key",
-    "api-key",
-    "cookie",
-    "private-token",
-    "x-auth-token",
-    "x-goog-api-key",
-    "proxy-authorization",
-];
 
 /// What answers requests.
 pub(in crate::mcp) trait Backend: Send + Sync + 'static {
@@ -54,50 +42,6 @@ pub struct Doorkeeper {
     pub reach: Reach,
     /// What tells callers apart.
     pub tenant: Tenant,
-}
-
-/// What tells callers apart. Those that differ in it never see each other's results.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Tenant {
-    /// What they identify themselves with: a refreshed token is another caller.
-    #[default]
-    Authorization,
-    /// This header, which stays the same for one caller.
-    Header(HeaderName),
-    /// Nothing: all callers are one.
-    None,
-}
-
-impl Tenant {
-    /// Reads `authorization`, `header:NAME` or `none`.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let bad = || format!("{text:?} is not allowed; allowed: authorization, header:NAME, none");
-        match (text, text.strip_prefix("header:")) {
-            ("authorization", _) => Ok(Self::Authorization),
-            ("none", _) => Ok(Self::None),
-            (_, Some(name)) => name.parse().map(Self::Header).map_err(|_| bad()),
-            _ => Err(bad()),
-        }
-    }
-
-    /// What tells a caller from others: a digest of what it says.
-    pub(super) fn principal(&self, headers: &HeaderMap) -> Option<String> {
-        let names: Vec<HeaderName> = match self {
-            Self::Authorization => CREDENTIALS.iter().map(|name| HeaderName::from_static(name)).collect(),
-            Self::Header(name) => vec![name.clone()],
-            Self::None => Vec::new(),
-        };
-        let mut said = Vec::new();
-        for name in names {
-            for value in headers.get_all(&name) {
-                said.extend_from_slice(name.as_str().as_bytes());
-                said.push(0);
-                said.extend_from_slice(value.as_bytes());
-                said.push(0);
-            }
-        }
-        (!said.is_empty()).then(|| hex(&Digest::of(&said).0)[..16].to_owned())
-    }
 }
 
 /// Whether clients of other machines may connect.
@@ -219,7 +163,7 @@ impl Listening {
 
 #[cfg(test)]
 mod tests {
-    use super::{Doorkeeper, Reach, Tenant};
+    use super::{Doorkeeper, Reach};
     use hyper::HeaderMap;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
@@ -240,24 +184,5 @@ mod tests {
         assert!(!lets_in(&[]));
         let open = Doorkeeper { reach: Reach::Everybody, ..Doorkeeper::default() };
         assert!(open.objection(&headers(&[("host", "mcp.example")])).is_none());
-    }
-
-    #[test]
-    fn callers_are_told_apart_by_what_they_identify_themselves_with() {
-        let by = |tenant: &str, pairs: &[(&'static str, &str)]| {
-            Tenant::parse(tenant).unwrap().principal(&headers(pairs))
-        };
-        let who = |value: &str| by("authorization", &[("authorization", value)]);
-        assert_eq!(who("Bearer a"), who("Bearer a"));
-        assert_ne!(who("Bearer a"), who("Bearer b"));
-        assert_ne!(by("authorization", &[("cookie", "a")]), by("authorization", &[("cookie", "b")]));
-        assert_eq!(by("authorization", &[("host", "x")]), None);
-        assert_eq!(by("none", &[("authorization", "a")]), None);
-        let user = |token: &str| by("header:X-User", &[("x-user", "ann"), ("authorization", token)]);
-        assert!(user("a").is_some() && user("a") == user("b"));
-        assert!(!who("Bearer a").unwrap().contains("Bearer"));
-        for bad in ["", "header:", "header:a b", "cookie"] {
-            assert!(Tenant::parse(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -10,6 +10,7 @@ use hyper::header::{
 use super::exchange::{METHOD, NAME, VERSION};
 use crate::command::base64;
 use crate::mcp::call::ToolCall;
+use crate::mcp::json::Members;
 use crate::mcp::message::Request;
 use crate::mcp::reply::Era;
 use crate::mcp::tools::Tool;
@@ -33,6 +34,16 @@ pub(super) const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
 pub(super) const MISMATCH: i32 = -32020;
 /// How a text is marked that does not fit into a header.
 const ENCODED: (&str, &str) = ("=?base64?", "?=");
+
+/// Which member of a request's `params` is repeated in the header `Mcp-Name`, by method.
+const NAMED: [(&str, &str); 6] = [
+    ("tools/call", "name"),
+    ("prompts/get", "name"),
+    ("resources/read", "uri"),
+    ("tasks/get", "taskId"),
+    ("tasks/update", "taskId"),
+    ("tasks/cancel", "taskId"),
+];
 
 /// What is said where a message may be read in two ways.
 pub(super) const NOT_UTF8: &str = "messages are UTF-8 and not compressed; nothing ran";
@@ -77,11 +88,17 @@ pub(super) fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     ends
 }
 
+/// What a request is about, as the header `Mcp-Name` repeats it.
+pub(super) fn named<'a>(method: &str, params: &'a Members<'_>) -> Option<Cow<'a, str>> {
+    let (_, member) = NAMED.iter().find(|(known, _)| *known == method)?;
+    params.text(member)
+}
+
 /// What of a message is repeated in headers.
 struct Repeated<'a> {
     version: Option<Cow<'a, str>>,
     method: &'a str,
-    /// The tool, the prompt or the resource that it is about.
+    /// The tool, the prompt, the resource or the task that it is about.
     name: Option<Cow<'a, str>>,
 }
 
@@ -117,11 +134,7 @@ fn says(headers: &HeaderMap, name: &HeaderName, text: &str) -> bool {
 /// to be there; in the one before, those that are there must not be wrong: somebody on the way may go by them.
 pub(super) fn mismatch(headers: &HeaderMap, request: &Request<'_>, era: Era) -> Option<String> {
     let params = request.members.object("params").unwrap_or_default();
-    let named = match request.method.as_str() {
-        "tools/call" | "prompts/get" => params.text("name"),
-        "resources/read" => params.text("uri"),
-        _ => None,
-    };
+    let named = named(&request.method, &params);
     let is_meant = |header: HeaderName| era == Era::Modern || headers.contains_key(header);
     let version = params.object("_meta").filter(|_| era == Era::Modern);
     let version = version.and_then(|meta| meta.text(VERSION_META).map(|text| text.into_owned()));
@@ -316,13 +329,15 @@ mod tests {
     fn headers_of_every_request_have_to_agree_and_in_the_older_era_those_that_are_there() {
         let check = |method: &str, pairs: &[(&'static str, &str)], era: Era| {
             let line = format!(
-                r#"{{"id":1,"method":"{method}","params":{{"name":"n","uri":"u","_meta":{{"io.modelcontextprotocol/protocolVersion":"v"}}}}}}"#
+                r#"{{"id":1,"method":"{method}","params":{{"name":"n","uri":"u","taskId":"t","_meta":{{"io.modelcontextprotocol/protocolVersion":"v"}}}}}}"#
             );
             let Ok(Message::Request(request)) = read(line.as_bytes()) else { panic!("{line}") };
             mismatch(&headers(pairs), &request, era).is_none()
         };
         let version = ("mcp-protocol-version", "v");
-        for (method, name) in [("tools/call", "n"), ("prompts/get", "n"), ("resources/read", "u")] {
+        let named = [("tools/call", "n"), ("prompts/get", "n"), ("resources/read", "u")];
+        let tasks = [("tasks/get", "t"), ("tasks/update", "t"), ("tasks/cancel", "t")];
+        for (method, name) in named.into_iter().chain(tasks) {
             let all = [version, ("mcp-method", method), ("mcp-name", name)];
             assert!(check(method, &all, Era::Modern) && check(method, &all, Era::Legacy));
             assert!(!check(method, &all[1..], Era::Modern) && check(method, &all[1..], Era::Legacy));

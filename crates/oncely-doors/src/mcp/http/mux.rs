@@ -63,6 +63,8 @@ impl Mux {
         audience: Audience,
     ) -> std::io::Result<Arc<Self>> {
         let mut server = Server::start(argv, guard)?;
+        // The program may be another release by now, with other tools.
+        guard.catalog.changed();
         let mut signals = PassedSignals::none();
         let closed =
             || std::io::Error::new(std::io::ErrorKind::BrokenPipe, "the server's streams are closed");
@@ -102,9 +104,9 @@ impl Mux {
         self.over.load(Ordering::Acquire)
     }
 
-    /// How long nobody has asked for anything.
+    /// How long nobody has asked for anything, and nothing was at work: not even a write whose client has gone.
     pub(super) fn idle_for(&self) -> Duration {
-        if self.routes.is_busy() {
+        if self.routes.is_busy() || self.session.is_busy() {
             return Duration::ZERO;
         }
         self.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed()

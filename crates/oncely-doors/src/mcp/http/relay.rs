@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
+use hyper::header::CONTENT_LENGTH;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use oncely_core::Kind;
@@ -16,11 +16,12 @@ use tokio::sync::{oneshot, watch};
 use super::body::{self, AnyResponse, Refusal, Sink, Waiting, Watched};
 use super::call_link::CallLink;
 use super::exchange::SESSION;
-use super::front::{Backend, Tenant};
+use super::front::Backend;
 use super::headers::{self, end_to_end};
 use super::intake::Intake;
 use super::rewritten;
 use super::target::{NoReply, Target};
+use super::tenant::Tenant;
 use super::views::{View, Views};
 use crate::mcp::call::ToolCall;
 use crate::mcp::flight::Flight;
@@ -148,6 +149,12 @@ impl Relay {
                     Ok(call) => self.call(&view, parts, &call, bytes.clone()).await,
                     Err(answer) => refuse(answer),
                 },
+                "initialize" => {
+                    let reply = view.pass(parts, bytes.clone()).await;
+                    // Whoever answered it may be another release of the server, with other tools.
+                    view.guard.catalog.changed();
+                    reply
+                }
                 _ => view.pass(parts, bytes.clone()).await,
             },
         }
@@ -156,10 +163,7 @@ impl Relay {
     /// Passes `tools/list` on, and its answer back in the form that it has.
     async fn list(&self, view: &View, parts: Parts, bytes: Bytes, asked: Asked) -> AnyResponse {
         let edition = view.guard.catalog.edition();
-        let mut headers = end_to_end(&parts.headers);
-        // We have to read the reply.
-        headers.remove(ACCEPT_ENCODING);
-        let response = match view.target.send(Method::POST, headers, bytes).await {
+        let response = match view.target.send(Method::POST, end_to_end(&parts.headers), bytes).await {
             Ok(response) if response.status() == StatusCode::OK => response,
             other => return view.replied(other),
         };

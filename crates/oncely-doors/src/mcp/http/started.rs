@@ -14,11 +14,12 @@ use oncely_core::name::hex;
 
 use super::body::{self, AnyResponse, Refusal, Sink, Waiting};
 use super::exchange::SESSION;
-use super::front::{Backend, Tenant};
+use super::front::Backend;
 use super::headers;
 use super::intake::Intake;
 use super::mux::{Mux, Sessions, Ticket, WhenGone, describes_itself};
 use super::routes::Audience;
+use super::tenant::Tenant;
 use crate::mcp::guard::Guard;
 use crate::mcp::link::Boxed;
 use crate::mcp::message::{self, INVALID_REQUEST, Message, Response};
@@ -87,9 +88,13 @@ impl Started {
         if !PATHS.contains(&parts.uri.path()) {
             return body::plain(StatusCode::NOT_FOUND, "there is nothing at this path; use /mcp");
         }
+        let principal = match self.tenant.principal(&parts) {
+            Ok(principal) => principal,
+            Err(refused) => return refused.response(),
+        };
         match parts.method {
             Method::POST => match self.intake.read(body).await {
-                Ok(taken_in) => self.post(&parts, taken_in.bytes()).await,
+                Ok(taken_in) => self.post(&parts, principal.as_deref(), taken_in.bytes()).await,
                 Err(refused) => refused.response(),
             },
             Method::GET => self.listen(&parts),
@@ -98,7 +103,7 @@ impl Started {
         }
     }
 
-    async fn post(&self, parts: &Parts, bytes: Bytes) -> AnyResponse {
+    async fn post(&self, parts: &Parts, principal: Option<&str>, bytes: Bytes) -> AnyResponse {
         let refuse = |answer: Vec<u8>| body::message(StatusCode::BAD_REQUEST, answer);
         // For the server every line is a message.
         let bytes = message::flat(&bytes);
@@ -119,7 +124,7 @@ impl Started {
                     return mismatch(why);
                 }
                 if request.method == "initialize" && !parts.headers.contains_key(SESSION) {
-                    return self.initialize(&request, parts).await;
+                    return self.initialize(&request, principal).await;
                 }
                 let (mux, when_gone) = match (era, self.session(parts)) {
                     (_, Ok(mux)) => (mux, WhenGone::Nothing),
@@ -133,9 +138,7 @@ impl Started {
                     return mismatch(why);
                 }
                 let (sink, from) = Sink::new();
-                let ticket = mux
-                    .ask(&request, self.tenant.principal(&parts.headers).as_deref(), sink, when_gone)
-                    .await;
+                let ticket = mux.ask(&request, principal, sink, when_gone).await;
                 respond(from, ticket, era).await
             }
             Message::Notification { .. } | Message::Other => match self.session(parts) {
@@ -148,7 +151,7 @@ impl Started {
         }
     }
 
-    async fn initialize(&self, request: &message::Request<'_>, parts: &Parts) -> AnyResponse {
+    async fn initialize(&self, request: &message::Request<'_>, principal: Option<&str>) -> AnyResponse {
         let id = match self.begin() {
             Ok(id) => id,
             Err(failed) => return failed.response(),
@@ -157,8 +160,7 @@ impl Started {
             return body::plain(StatusCode::SERVICE_UNAVAILABLE, "the session has ended already");
         };
         let (sink, from) = Sink::new();
-        let ticket =
-            mux.ask(request, self.tenant.principal(&parts.headers).as_deref(), sink, WhenGone::Nothing).await;
+        let ticket = mux.ask(request, principal, sink, WhenGone::Nothing).await;
         let mut response = respond(from, ticket, Era::Legacy).await;
         if let Ok(id) = HeaderValue::from_str(&id) {
             response.headers_mut().insert(SESSION, id);
@@ -293,7 +295,10 @@ mod tests {
 
     use super::{END_PATIENCE, SESSION_IDLE, Started};
     use crate::mcp::guard::{Guard, Settings};
-    use crate::mcp::http::front::Tenant;
+    use crate::mcp::http::body::Sink;
+    use crate::mcp::http::mux::WhenGone;
+    use crate::mcp::http::tenant::Tenant;
+    use crate::mcp::message::{self, Message};
     use crate::mcp::probe::Place;
 
     /// Clients that connect to servers which say nothing and end with their input.
@@ -328,6 +333,22 @@ mod tests {
         started.begin().unwrap();
         assert!(there(&idle).is_none() && there(&used).is_some());
         assert!(ending.is_ended_within(END_PATIENCE).await, "its server ends, too");
+        started.end().await;
+    }
+
+    #[tokio::test]
+    async fn a_session_with_a_write_at_work_is_in_use_even_if_its_client_has_gone() {
+        let started = silent().await;
+        let id = started.begin().unwrap();
+        let mux = started.sessions().get(&id).cloned().unwrap();
+        let call = br#"{"id":1,"method":"tools/call","params":{"name":"pay","arguments":{}}}"#;
+        let Ok(Message::Request(call)) = message::read(call) else { panic!() };
+        let (sink, _) = Sink::new();
+        drop(mux.ask(&call, None, sink, WhenGone::Nothing).await);
+        tokio::time::pause();
+        tokio::time::advance(SESSION_IDLE * 2).await;
+        assert_eq!(mux.idle_for(), Duration::ZERO);
+        tokio::time::resume();
         started.end().await;
     }
 }

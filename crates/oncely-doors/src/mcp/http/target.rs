@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::{ACCEPT_ENCODING, HeaderName, HeaderValue};
 use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::{HeaderMap, Method, Request, Response, Uri};
 use hyper_rustls::HttpsConnector;
@@ -15,10 +15,16 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
+use super::query;
+
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long an unused connection is kept: less than servers do, so that no request meets one that is being closed.
 const IDLE: Duration = Duration::from_secs(2);
+/// How long a server may be gone without a word before that is noticed.
+const SILENCE: Duration = Duration::from_secs(120);
+/// How often in that time it is asked whether it is still there.
+const QUESTIONS: u32 = 4;
 
 /// A server at an address.
 #[derive(Clone)]
@@ -70,6 +76,12 @@ impl Target {
         connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT));
+        // Else a call would be running for ever whose server has vanished, and none like it could begin.
+        connector.set_keepalive(Some(SILENCE / QUESTIONS));
+        connector.set_keepalive_interval(Some(SILENCE / QUESTIONS));
+        connector.set_keepalive_retries(Some(QUESTIONS - 1));
+        #[cfg(target_os = "linux")]
+        connector.set_tcp_user_timeout(Some(SILENCE));
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
             .with_native_roots()
             .map_err(|e| format!("the system's certificates cannot be read: {e}"))?
@@ -85,11 +97,18 @@ impl Target {
 
     /// The same server, asked with a query of a client besides that of its address, which the client cannot change.
     pub(super) fn with_query(&self, query: &str) -> Result<Self, String> {
-        let name = |pair: &str| pair.split('=').next().unwrap_or_default().to_owned();
-        let own: Vec<&str> = self.uri.query().unwrap_or_default().split('&').collect();
-        let taken = |pair: &&str| !own.contains(pair) && own.iter().any(|there| name(there) == name(pair));
-        if let Some(pair) = query.split('&').find(|pair| !pair.is_empty() && taken(pair)) {
-            return Err(format!("the parameter {:?} is set by the proxy's own address", name(pair)));
+        let own: Vec<_> = query::parameters(self.uri.query().unwrap_or_default()).collect();
+        let names: Vec<_> = own.iter().map(|one| one.plain_name()).collect();
+        for added in query::parameters(query).filter(|added| !own.is_empty() && !own.contains(added)) {
+            // A name of our own that cannot be decided is like any other: nobody can tell.
+            let why = match added.plain_name() {
+                Some(name) if !names.iter().any(|own| own.as_ref().is_none_or(|own| *own == name)) => {
+                    continue;
+                }
+                Some(_) => "is set by the proxy's own address",
+                None => "can be read in several ways, and the proxy's own address sets parameters",
+            };
+            return Err(format!("the parameter {:?} {why}", added.name));
         }
         let query = match self.uri.query() {
             Some(own) if own == query => own.to_owned(),
@@ -123,6 +142,8 @@ impl Target {
         for (name, value) in &self.headers {
             all.append(name, value.clone());
         }
+        // We have to read what is answered: results, and that the tools have changed.
+        all.remove(ACCEPT_ENCODING);
         self.send_to(method, path, all, body).await
     }
 
@@ -193,6 +214,55 @@ fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::Target;
+    use bytes::Bytes;
+    use hyper::Method;
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_server_that_says_nothing_is_asked_whether_it_is_still_there() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = Target::new(&format!("http://{}/mcp", listener.local_addr().unwrap()), &[]).unwrap();
+        let call = async move {
+            target.send(Method::POST, hyper::HeaderMap::new(), Bytes::from_static(b"{}")).await
+        };
+        let call = tokio::spawn(call);
+        let (_silent, client) = listener.accept().await.unwrap();
+        let port = format!(":{:04X}", client.port());
+        // Once what it was sent has arrived, its end of the connection has a timer of this kind, and without questions none.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        loop {
+            let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+            let fields = |line: &str| line.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            let timers: Vec<String> = (table.lines().map(fields))
+                .filter(|fields| fields[1].ends_with(&port))
+                .map(|fields| fields[5].clone())
+                .collect();
+            if timers.len() == 1 && timers[0].starts_with("02:") {
+                break;
+            }
+            assert!(std::time::Instant::now() < deadline, "{timers:?}");
+            tokio::task::yield_now().await;
+        }
+        call.abort();
+    }
+
+    #[tokio::test]
+    async fn a_server_is_not_asked_to_compress_what_we_have_to_read() {
+        use tokio::io::AsyncReadExt;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let target = Target::new(&url, &["Accept-Encoding: br".to_owned()]).unwrap();
+        let headers = [("accept-encoding", "gzip"), ("x-other", "1")];
+        let headers =
+            headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        tokio::spawn(async move { target.send(Method::GET, headers, Bytes::new()).await });
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut asked = String::new();
+        while !asked.ends_with("\r\n\r\n") {
+            asked.push(char::from(client.read_u8().await.unwrap()));
+        }
+        assert!(asked.contains("x-other: 1") && !asked.contains("accept-encoding"), "{asked}");
+    }
 
     #[test]
     fn a_query_of_a_client_comes_after_that_of_the_address() {
@@ -211,5 +281,19 @@ mod tests {
         assert_eq!(asked("http://h/mcp?key=k", "key=k"), "/mcp?key=k");
         let own = Target::new("http://h/mcp?project=a&key=k", &[]).unwrap();
         assert!(own.with_query("x=1&project=b").is_err_and(|why| why.contains("project")));
+        assert!(own.with_query("x=1&key=k").is_ok());
+        for query in [
+            "%70roject=b",
+            "x=1&PROJECT=b",
+            "project[]=b",
+            "x=1;project=b",
+            "%2570roject=b",
+            "+key=b",
+            "%zz=1",
+        ] {
+            assert!(own.with_query(query).is_err(), "{query}");
+        }
+        // Nothing is set that a client could change.
+        assert!(Target::new("http://h/mcp", &[]).unwrap().with_query("%zz=1").is_ok());
     }
 }

@@ -12,7 +12,7 @@ use hyper::{HeaderMap, Method, Response, StatusCode};
 use tokio::sync::{Mutex as Turn, watch};
 
 use super::exchange::{Ended, Exchange, METHOD, NAME, SESSION, VERSION, is_answer, quoted, refuses_unseen};
-use super::headers::{PARAM_PREFIX, VERSION_META, as_text, encode};
+use super::headers::{PARAM_PREFIX, VERSION_META, as_text, encode, named};
 use super::hello::{READY, agreed_on, agrees_again, asks_for_all_tools};
 use super::messages::Messages;
 use super::target::{NoReply, Target};
@@ -135,12 +135,12 @@ impl HttpLink {
             }
         };
         set(METHOD, method);
-        let name = params.text("name").or_else(|| params.text("uri"));
+        let name = named(method, params);
         if let Some(name) = &name {
             set(NAME, name);
         }
         let tool = name.filter(|_| method == "tools/call");
-        let tool = tool.and_then(|name| self.session()?.guard.catalog.find(&name).ok().flatten());
+        let tool = tool.and_then(|name| self.session()?.guard.catalog.last_known(&name));
         let arguments = params.object("arguments").unwrap_or_default();
         for (header, argument) in tool.iter().flat_map(|tool| &tool.header_arguments) {
             let header = HeaderName::try_from(format!("{PARAM_PREFIX}{}", header.to_ascii_lowercase()));

@@ -1,6 +1,7 @@
 //! Servers as different callers see them. What a server lists, and what its tools then do, may depend on who asks and on
-//! the query of the address; what was learnt for one caller is never believed of another. A query chooses what is seen,
-//! but is no part of who the caller is: it may carry a key that is renewed, and a call in doubt must not run again then.
+//! the query of the address; what was learnt for one caller is never believed of another. A query chooses what is seen.
+//! Only credentials in it are part of who the caller is: the rest may be new on every retry, and a call in doubt must not
+//! run again then.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,8 +11,8 @@ use hyper::StatusCode;
 use hyper::http::request::Parts;
 
 use super::body::Refusal;
-use super::front::Tenant;
 use super::target::Target;
+use super::tenant::Tenant;
 use crate::mcp::guard::Guard;
 
 /// Most views that are remembered; of one that comes back after that the server is asked again.
@@ -47,7 +48,7 @@ impl Views {
     /// The server as whoever sent this request sees it.
     pub(super) fn of(&self, request: &Parts) -> Result<Arc<View>, Refusal> {
         let query = request.uri.query().filter(|query| !query.is_empty());
-        let principal = self.tenant.principal(&request.headers);
+        let principal = self.tenant.principal(request)?;
         if principal.is_none() && query.is_none() {
             return Ok(self.plain.clone());
         }
