@@ -197,8 +197,10 @@ impl Store for PostgresStore {
         })
     }
 
+    /// Since the server that was started last was started, and its clock has not been set far back.
     fn steady_since(&self) -> Millis {
-        Millis(self.shared.door.steady_since.load(Ordering::Acquire))
+        let door = &self.shared.door;
+        Millis(door.steady_since.load(Ordering::Acquire)).max(door.clock.doubted())
     }
 
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {

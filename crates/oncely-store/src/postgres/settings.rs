@@ -32,6 +32,7 @@ const ASK: &str = "SELECT current_setting('server_version_num')::int4, current_s
      current_setting('statement_timeout'), current_setting('transaction_timeout', true), \
      current_setting('client_min_messages'), \
      {timeline}, floor(date_part('epoch', {started}) * 1000)::int8, \
+     floor(date_part('epoch', clock_timestamp()) * 1000)::int8, \
      coalesce(host(inet_client_addr()) = $1 AND inet_client_port() = $2, false), \
      coalesce(host(inet_server_addr()) = $3 AND inet_server_port() = $4, false)";
 
@@ -66,6 +67,8 @@ pub(crate) struct Server {
     pub(crate) timeline: u64,
     /// When it was started, by its own clock.
     pub(crate) started: Millis,
+    /// What its clock says.
+    pub(crate) now: Millis,
     /// Whether commits wait for a standby.
     pub(crate) has_standbys: bool,
     /// For what they wait.
@@ -135,10 +138,11 @@ pub(crate) async fn check(
     judge(&answers, options.durability, &address)?;
     let number = |at: usize| row.try_get::<_, i64>(at).map_err(fail).map(|n| u64::try_from(n).unwrap_or(0));
     Ok(Server {
-        is_direct: row.try_get(13).map_err(fail)?,
-        is_ours_alone: row.try_get::<_, bool>(13).map_err(fail)? && row.try_get(14).map_err(fail)?,
+        is_direct: row.try_get(14).map_err(fail)?,
+        is_ours_alone: row.try_get::<_, bool>(14).map_err(fail)? && row.try_get(15).map_err(fail)?,
         timeline: number(11)?,
         started: Millis(number(12)?),
+        now: Millis(number(13)?),
         has_standbys: answers.has_standbys(),
         synchronous_commit: answers.synchronous_commit,
     })

@@ -5,6 +5,7 @@
 mod common;
 
 mod batching;
+mod clock;
 mod conformance;
 mod crowded;
 mod held;
