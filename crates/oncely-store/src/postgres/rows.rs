@@ -164,9 +164,9 @@ fn unpack(row: &impl Fields, at: usize, intent: IntentId) -> Result<Record, Trou
     Ok(Record { created_at: time(at + 3)?, sent_at: time(at + 4)?, ..record })
 }
 
-/// The server's clock, last but one in every answer to a write.
+/// The server's clock, before what says what an answer to a write is worth.
 pub(crate) fn clock(row: &Row) -> Result<Millis, Trouble> {
-    now(row, row.len().saturating_sub(2))
+    now(row, row.len().saturating_sub(3))
 }
 
 /// A time, in a row's column.

@@ -2,7 +2,8 @@
 //!
 //! Each kind of request has one statement for a single request and one for many, so that a lone caller pays for no
 //! arrays. They do everything in one round trip and one commit: look, write, and log what was written. What is there
-//! already is found by reading, so that a duplicate writes nothing, not even to the sequence.
+//! already is found by reading, so that a duplicate writes nothing, not even to the sequence. Last comes what the answer is
+//! worth ([`super::worth`]); before that, where something was written, the clock.
 //!
 //! Arrays come in through sub-selects: the planner then does not see how long they are, so that a plan made for one
 //! length is as good as for another, and the server keeps it instead of planning each time.
@@ -17,6 +18,7 @@
 //! another program's statement, or another one of ours; a server refuses to run one with the wrong number of parameters.
 
 use super::schema::{literal, quoted};
+use super::worth::{COMMIT, STANDING};
 
 /// What [`super::rows::read`] wants, in its order.
 pub(crate) const COLUMNS: &str = "r.head, r.tail, r.version, r.created_at, r.sent_at, r.changed_at, r.namespace, \
@@ -33,9 +35,6 @@ const NOW: &str = "greatest($floor, {clock})";
 const DUE: &str = "CASE $after WHEN -1 THEN 0 WHEN -2 THEN 1 ELSE greatest(2, $changed + $after) END";
 /// A trail with one more commit, of the last 64.
 const TRAIL: &str = "substr(r.trail || int8send(c.seq), greatest(1, length(r.trail) - 503))";
-
-/// Last in every answer to a write: the clock, and what the commit will wait for, which can be set anew at any time.
-const COMMIT: &str = "{clock}, current_setting('synchronous_commit')";
 
 /// Which statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +122,7 @@ fn create_one(patience: &str) -> String {
 noted AS (
   INSERT INTO {{schema}}.audit (seq, at, events) SELECT won.version, won.now, $14 FROM won WHERE $14 IS NOT NULL
 )
-SELECT coalesce(won.now, {now}), won.id, {COLUMNS}, {COMMIT}
+SELECT coalesce(won.now, {now}), won.id, {COLUMNS}, {{clock}}, {COMMIT}
 FROM (SELECT) one LEFT JOIN won ON true LEFT JOIN {{schema}}.record r ON r.head = $1",
         now = now("$15"),
         due = due("$6", "coalesce($3, s.now)"),
@@ -160,7 +159,7 @@ noted AS (
   FROM s, (SELECT string_agg(i.events, '') AS events FROM i WHERE i.n IN (SELECT won.id & 65535 FROM won)) e
   WHERE e.events IS NOT NULL
 )
-SELECT c.now, (SELECT array_agg(won.id) FROM won), r.*, {COMMIT} FROM c LEFT JOIN there r ON true",
+SELECT c.now, (SELECT array_agg(won.id) FROM won), r.*, {{clock}}, {COMMIT} FROM c LEFT JOIN there r ON true",
         now = now("$15"),
         patience = patience("$17"),
         due = due("i.after", "coalesce(i.changed, s.now)"),
@@ -182,7 +181,7 @@ fn put_one(patience: &str) -> String {
 noted AS (
   INSERT INTO {{schema}}.audit (seq, at, events) SELECT won.seq, won.now, $11 FROM won WHERE $11 IS NOT NULL
 )
-SELECT won.now, won.seq, true, EXISTS (SELECT FROM {{schema}}.waiting w WHERE w.head = $1), {COMMIT} FROM won",
+SELECT won.now, won.seq, true, EXISTS (SELECT FROM {{schema}}.waiting w WHERE w.head = $1), {{clock}}, {COMMIT} FROM won",
         now = now("$12"),
         due = due("$7", "coalesce($4, c.now)"),
     )
@@ -209,7 +208,7 @@ noted AS (
   WHERE e.events IS NOT NULL
 )
 SELECT c.now, c.seq, (SELECT array_agg(won.n) FROM won),
-  (SELECT array_agg(won.n) FROM {{schema}}.waiting w JOIN won ON won.head = w.head), {COMMIT}
+  (SELECT array_agg(won.n) FROM {{schema}}.waiting w JOIN won ON won.head = w.head), {{clock}}, {COMMIT}
 FROM c",
         now = now("$12"),
         patience = patience("$14"),
@@ -217,16 +216,18 @@ FROM c",
     )
 }
 
-/// Parameters: head. Answers: the clock, a record or nulls.
+/// Parameters: head. Answers: the clock, a record or nulls, and how the server stands.
 fn load_one() -> String {
-    format!("SELECT {{clock}}, {COLUMNS} FROM (SELECT) one LEFT JOIN {{schema}}.record r ON r.head = $1")
+    format!(
+        "SELECT {{clock}}, {COLUMNS}, {STANDING} FROM (SELECT) one LEFT JOIN {{schema}}.record r ON r.head = $1"
+    )
 }
 
-/// Parameters: heads, how many. Answers: the clock, a record or nulls; one row for each record, or one without any.
+/// Parameters: heads, how many. Answers the same: one row for each record, or one without any.
 fn load_many() -> String {
     format!(
         "WITH i AS MATERIALIZED (SELECT * FROM unnest((SELECT $1)) WITH ORDINALITY AS i(head, n) WHERE n <= $2)
-SELECT c.clock, {COLUMNS} FROM (SELECT {{clock}} AS clock) c
+SELECT c.clock, {COLUMNS}, {STANDING} FROM (SELECT {{clock}} AS clock) c
 LEFT JOIN (i JOIN {{schema}}.record r ON r.head = i.head) ON true"
     )
 }

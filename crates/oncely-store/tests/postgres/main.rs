@@ -18,6 +18,7 @@ mod purging;
 mod refused;
 mod secrets;
 mod several;
+mod standing;
 mod unreadable;
 mod waiting;
 
