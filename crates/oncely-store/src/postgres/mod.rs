@@ -198,7 +198,7 @@ impl Store for PostgresStore {
         })
     }
 
-    /// Since the server that was started last was started, and its clock has not been set far back.
+    /// Since the server that was started last was started or took over, and its clock has not been set far back.
     fn steady_since(&self) -> Millis {
         let door = &self.shared.door;
         Millis(door.steady_since.load(Ordering::Acquire)).max(door.clock.doubted())

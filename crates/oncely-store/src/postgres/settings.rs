@@ -13,10 +13,13 @@ use super::options::{Durability, PostgresOptions};
 /// The oldest server that is supported.
 const OLDEST: i32 = 130_000;
 
-/// How it tells what grows with every change of roles, and when it was started.
+/// How it tells what grows with every change of roles, and since when its clock is the one that stamps. A standby that is
+/// promoted goes on without a restart, and then still tells when the last commit that it took over was made, by the clock of
+/// the server before it; commits are in the log nearly in the order of their times.
 const TIMELINE: &str = "CASE WHEN pg_is_in_recovery() THEN 0 ELSE \
      ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int8 END";
-const STARTED: &str = "pg_postmaster_start_time()";
+const STARTED: &str =
+    "greatest(pg_postmaster_start_time(), pg_last_xact_replay_timestamp() + interval '1 second')";
 
 /// For one that is not PostgreSQL itself, and has no such functions: no change of roles can be seen, and as it may have been
 /// started just now, no age is certain.
@@ -65,7 +68,7 @@ pub(crate) struct Server {
     pub(crate) is_ours_alone: bool,
     /// Grows with every change of roles: of two that both call themselves primary, the older one is past.
     pub(crate) timeline: u64,
-    /// When it was started, by its own clock.
+    /// Since when its clock is the one that stamps: it was started, or took over.
     pub(crate) started: Millis,
     /// What its clock says.
     pub(crate) now: Millis,

@@ -1,17 +1,18 @@
-//! A server whose clock is set while the ledger is in use. Nothing looks old because of it: no key is forgotten, no lease
-//! lapses, nothing is dropped.
+//! A server whose clock is set while the ledger is in use, or that takes over with a clock of its own. Nothing looks old because
+//! of it: no key is forgotten, no lease lapses, nothing is dropped.
 //!
 //! The server's own clock cannot be set for a test. But which function `clock_timestamp()` names is found by the search path:
-//! in the databases here it is one that adds what a table says.
+//! in the databases of [`Clockwork`] it is one that adds what a table says.
 
 use std::sync::Arc;
 
 use oncely_core::{Change, Created, Event, EventKind, Replaced, Store, StoreErrorKind, Wrote};
 use oncely_store::PostgresStore;
+use oncely_testkit::servers::Postgres;
 use tokio_postgres::Client;
 
 use crate::common::{LONG, NOTHING_KEPT, draft, id, running, succeeded};
-use crate::{claim, connect, database, open, server};
+use crate::{claim, connect, database, open, server, until, with};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -164,4 +165,27 @@ async fn by_a_clock_that_was_set_back_what_others_write_is_not_old() {
     let Created::New(second) = claim(&*store, "second").await.unwrap() else { panic!("it was there") };
     assert!(second.record.changed_at >= first.record.changed_at);
     assert!(store.steady_since() >= first.record.sent_at);
+}
+
+#[tokio::test]
+async fn after_a_promotion_what_was_sent_before_is_not_trusted_to_be_remembered() {
+    let primary = Postgres::start().unwrap();
+    let standby = primary.standby().unwrap();
+    drop(open(&primary.url("postgres")).await);
+    let (first, second) = (primary.port(), standby.port());
+    let address = format!("postgres://postgres@127.0.0.1:{first},127.0.0.1:{second}/postgres");
+    let living = open(&with(&address, "durability=best-effort")).await;
+    let Created::New(made) = claim(&*living, "before").await.unwrap() else { panic!("it was there") };
+    assert!(living.steady_since() < made.record.sent_at, "until then one clock has stamped all");
+    primary.kill().unwrap();
+    standby.set("synchronous_standby_names", "").unwrap();
+    standby.promote().unwrap();
+    standby.psql("CREATE ROLE plain LOGIN; GRANT CREATE ON DATABASE postgres TO plain").unwrap();
+    // Whoever comes later, with no special rights, knows it from the server alone.
+    let plain = standby.url("postgres").replace("postgres://postgres@", "postgres://plain@");
+    let fresh = open(&with(&plain, "schema=other")).await;
+    assert!(fresh.steady_since() > made.record.sent_at);
+    until("the other one takes writes", async || claim(&*living, "after").await.is_ok()).await;
+    assert!(living.steady_since() > made.record.sent_at);
+    until("it is not for ever", async || living.now().await.unwrap() > living.steady_since()).await;
 }
