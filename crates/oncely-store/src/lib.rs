@@ -12,7 +12,7 @@
 //!
 //! A map: [`MemoryStore`] for tests, [`SqliteStore`] for the file that processes share, `postgres` and `redis` for the
 //! servers that machines share; [`sealed`] encrypts what any ledger keeps of results; `clock` keeps the ledger's time,
-//! `process` says who lives.
+//! `leap` watches a server's, `process` says who lives.
 #![cfg_attr(
     not(all(feature = "sqlite", feature = "postgres")),
     allow(dead_code, reason = "parts that only some ledgers need")
@@ -21,6 +21,8 @@
 mod check;
 mod clock;
 mod codec;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod leap;
 mod listing;
 mod memory;
 #[cfg(feature = "postgres")]

@@ -216,18 +216,18 @@ impl What {
             Outcome::Gone => shared.likely.missed(&intent),
             Outcome::Failed(_) => {}
         }
-        let stored = |version, now, draft: Box<Draft>| {
+        let stored = |version, at, now, draft: Box<Draft>| {
             shared.watchers.changed(&intent, Some(version));
-            Stored { record: Arc::new(draft.stamped(intent, version, now)), now }
+            Stored { record: Arc::new(draft.stamped(intent, version, at)), now }
         };
         let answer = match (self, outcome) {
-            (Self::Create, Outcome::Written { version, now }) => {
-                Ok(Answer::Created(Created::New(stored(version, now, entry.draft))))
+            (Self::Create, Outcome::Written { version, at, now }) => {
+                Ok(Answer::Created(Created::New(stored(version, at, now, entry.draft))))
             }
             (Self::Create, Outcome::There(there)) => Ok(Answer::Created(Created::Exists(there))),
             (Self::Create, Outcome::Gone) => Err(in_the_way()),
-            (Self::Put, Outcome::Written { version, now }) => {
-                Ok(Answer::Replaced(Replaced::Done(Some(stored(version, now, entry.draft)))))
+            (Self::Put, Outcome::Written { version, at, now }) => {
+                Ok(Answer::Replaced(Replaced::Done(Some(stored(version, at, now, entry.draft)))))
             }
             (Self::Put, Outcome::There(there)) => Ok(Answer::Replaced(Replaced::Stale(Some(there)))),
             (Self::Put, Outcome::Gone) => Ok(Answer::Replaced(Replaced::Stale(None))),
@@ -269,11 +269,18 @@ async fn try_all(
         }
         let intents: Vec<IntentId> = open.iter().map(|at| entries[*at].intent).collect();
         // Part of the statement's work is done: that this look failed does not undo it.
-        let (now, found) =
-            load_many(shared, session, &intents).await.map_err(|trouble| match outcomes.len() {
-                1 => trouble,
-                _ => Trouble::Lost(trouble.at(&shared.address, Doing::Reading).message),
-            })?;
+        let (now, found) = match load_many(shared, session, &intents).await {
+            Ok(found) => found,
+            // That the time cannot be judged concerns those that were to be looked at.
+            Err(Trouble::Store(error)) => {
+                open.iter().for_each(|at| outcomes[*at] = Some(Outcome::Failed(error.clone())));
+                break;
+            }
+            Err(trouble) if outcomes.len() == 1 => return Err(trouble),
+            Err(trouble) => {
+                return Err(Trouble::Lost(trouble.at(&shared.address, Doing::Reading).message));
+            }
+        };
         for at in open {
             let entry = &entries[at];
             match found.get(&entry.intent) {

@@ -23,6 +23,7 @@ use super::options::{PostgresOptions, Prepared, port};
 use super::schema::{self, Found};
 use super::settings::{self, Server, Way};
 use super::tls::{self, Connector};
+use crate::leap::ServerClock;
 
 /// How long the way to a server may stay silent, in all, before it counts as gone.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -69,14 +70,18 @@ pub(crate) struct Door {
     pub(crate) tls: Option<Arc<ClientConfig>>,
     /// The newest timeline seen.
     pub(crate) timeline: Arc<AtomicU64>,
-    /// When the server that was started last was started: how long ago something before that was, only wall clocks say.
+    /// When the server that was started last was started, or took over: how long ago something before that was, only wall
+    /// clocks say.
     pub(crate) steady_since: Arc<AtomicU64>,
+    /// The clock of whichever server is the primary.
+    pub(crate) clock: Arc<ServerClock>,
 }
 
 impl Door {
     pub(crate) fn new(options: PostgresOptions) -> Result<Self, StoreError> {
         let tls = tls::connector(&options)?;
-        Ok(Self { options: Arc::new(options), tls, timeline: Arc::default(), steady_since: Arc::default() })
+        let (timeline, steady_since, clock) = Default::default();
+        Ok(Self { options: Arc::new(options), tls, timeline, steady_since, clock })
     }
 }
 
@@ -130,6 +135,13 @@ impl Door {
             return Err(self.unreachable("the only primary that answered has been replaced by another one"));
         }
         self.steady_since.fetch_max(link.server.started.0, Ordering::AcqRel);
+        if newest != 0 && newest < link.server.timeline {
+            // Another one has taken over, with a clock of its own.
+            let taken_over = link.server.now.max(self.clock.newest());
+            self.steady_since.fetch_max(taken_over.0, Ordering::AcqRel);
+        }
+        // From here on a leap is noticed. One that is there already is refused to those who ask what is there.
+        let _ = self.clock.told(link.server.now);
         Ok(link)
     }
 

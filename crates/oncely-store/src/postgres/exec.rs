@@ -13,6 +13,7 @@ use super::rows::{self, Half};
 use super::session::Session;
 use super::shared::Shared;
 use super::sql::Hot;
+use crate::wire::Damaged;
 
 /// A record that is to be written.
 pub(crate) struct Entry {
@@ -26,6 +27,8 @@ pub(crate) struct Entry {
 pub(crate) enum Outcome {
     Written {
         version: Version,
+        /// What it was stamped with.
+        at: Millis,
         now: Millis,
     },
     /// Another record stands there.
@@ -78,17 +81,18 @@ pub(crate) async fn create_all(
     };
     let mut outcomes: Vec<Option<Outcome>> = entries.iter().map(|_| None).collect();
     let Some(first) = answered.first() else { return Ok(outcomes) };
-    let now = shared.passed(rows::now(first, 0)?);
+    let at = rows::now(first, 0)?;
+    let now = shared.judged(rows::clock(first)?);
     let won: Vec<i64> = match one {
         true => first.try_get::<_, Option<i64>>(1)?.into_iter().collect(),
         false => first.try_get::<_, Option<Vec<i64>>>(1)?.unwrap_or_default(),
     };
     for id in won {
         // Numbers in arrays count from 1; a single one has none.
-        let at = usize::try_from((id & 0xffff).max(1) - 1).unwrap_or(usize::MAX);
+        let place = usize::try_from((id & 0xffff).max(1) - 1).unwrap_or(usize::MAX);
         let version = Version(u64::try_from(id >> 16).unwrap_or(0));
-        if let Some(outcome) = outcomes.get_mut(at) {
-            *outcome = Some(Outcome::Written { version, now });
+        if let Some(outcome) = outcomes.get_mut(place) {
+            *outcome = Some(Outcome::Written { version, at, now: shared.door.clock.newest() });
         }
     }
     let places: HashMap<Half, usize> =
@@ -97,10 +101,12 @@ pub(crate) async fn create_all(
         let Some(at) = row.try_get::<_, Option<Half>>(2)?.and_then(|head| places.get(&head)) else {
             continue;
         };
-        outcomes[*at] = Some(match rows::read(row, 2, &entries[*at].intent) {
-            Ok(record) => Outcome::There(Stored { record, now }),
+        outcomes[*at] = Some(match (rows::read(row, 2, &entries[*at].intent), &now) {
+            (Ok(record), Ok(now)) => Outcome::There(Stored { record, now: *now }),
+            // What was written stands; what is there cannot be judged.
+            (Ok(_), Err(leapt)) => Outcome::Failed(leapt.clone()),
             // What is wrong with one row is no reason to doubt the others.
-            Err(trouble) => Outcome::Failed(trouble.at(&shared.address, Doing::Reading)),
+            (Err(trouble), _) => Outcome::Failed(trouble.at(&shared.address, Doing::Reading)),
         });
     }
     Ok(outcomes)
@@ -126,7 +132,7 @@ pub(crate) async fn put_all(
     };
     let mut outcomes: Vec<Option<Outcome>> = entries.iter().map(|_| None).collect();
     let Some(row) = answered.first() else { return Ok(outcomes) };
-    let now = shared.passed(rows::now(row, 0)?);
+    let (at, now) = (rows::now(row, 0)?, shared.door.clock.written(rows::clock(row)?));
     let version = Version(u64::try_from(row.try_get::<_, i64>(1)?).unwrap_or(0));
     let numbers = |column: usize| -> Result<Vec<usize>, Trouble> {
         if one {
@@ -135,9 +141,9 @@ pub(crate) async fn put_all(
         let numbers: Vec<i64> = row.try_get::<_, Option<Vec<i64>>>(column)?.unwrap_or_default();
         Ok(numbers.into_iter().filter_map(|n| usize::try_from(n - 1).ok()).collect())
     };
-    for at in numbers(2)? {
-        if let Some(outcome) = outcomes.get_mut(at) {
-            *outcome = Some(Outcome::Written { version, now });
+    for place in numbers(2)? {
+        if let Some(outcome) = outcomes.get_mut(place) {
+            *outcome = Some(Outcome::Written { version, at, now });
         }
     }
     let waited: Vec<Half> = numbers(3)?
@@ -190,16 +196,15 @@ pub(crate) async fn load_many(
     session: &mut Session,
     intents: &[IntentId],
 ) -> Result<(Millis, Found), Trouble> {
-    let floor = shared.floor();
     let heads: Vec<Half> = intents.iter().map(rows::head).collect();
     let answered = match heads.as_slice() {
-        [head] => session.read(Hot::LoadOne, &[(head, Type::UUID), (&floor, Type::INT8)]).await?,
-        _ => session.read(Hot::LoadMany, &params::heads(&heads, &floor, &(heads.len() as i64))).await?,
+        [head] => session.read(Hot::LoadOne, &[(head, Type::UUID)]).await?,
+        _ => session.read(Hot::LoadMany, &params::heads(&heads, &(heads.len() as i64))).await?,
     };
     let places: HashMap<Half, &IntentId> = heads.iter().copied().zip(intents).collect();
-    let (mut now, mut found) = (Millis(0), Found::new());
+    let first = answered.first().ok_or(Damaged("the server does not tell the time"))?;
+    let (now, mut found) = (shared.judged(rows::now(first, 0)?)?, Found::new());
     for row in &answered {
-        now = shared.passed(rows::now(row, 0)?);
         let Some(intent) = row.try_get::<_, Option<Half>>(1)?.and_then(|head| places.get(&head)) else {
             continue;
         };

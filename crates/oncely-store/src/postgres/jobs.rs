@@ -17,6 +17,7 @@ use super::request::{Answer, Job};
 use super::rows::{self, Half};
 use super::session::{Param, Session};
 use super::shared::Shared;
+use super::sql::CLOCK;
 use super::{moving, purge, read};
 use crate::codec::pack_events;
 use crate::wire::Damaged;
@@ -69,10 +70,9 @@ async fn perform(shared: &Shared, session: &mut Session, job: Job) -> Result<Ans
 }
 
 pub(crate) async fn now(shared: &Shared, session: &mut Session) -> Result<Millis, Trouble> {
-    let sql = "SELECT floor(date_part('epoch', clock_timestamp()) * 1000)::int8";
-    let rows = session.read_sql(sql, &[]).await?;
+    let rows = session.read_sql(&format!("SELECT {CLOCK}"), &[]).await?;
     let row = rows.first().ok_or(Damaged("the server does not tell the time"))?;
-    Ok(shared.passed(rows::now(row, 0)?))
+    Ok(shared.judged(rows::now(row, 0)?)?)
 }
 
 /// Removes a record and keeps its trail: what was done must stay readable.
@@ -87,7 +87,7 @@ async fn remove(
     let (schema, seq) = (&statements.schema, &statements.seq);
     let sql = format!(
         "WITH c AS MATERIALIZED (
-  SELECT nextval({seq}) AS seq, greatest($5, floor(date_part('epoch', clock_timestamp()) * 1000)::int8) AS now,
+  SELECT nextval({seq}) AS seq, greatest($5, {CLOCK}) AS now,
     {LOCK_WITHIN}
 ),
 won AS (
@@ -102,7 +102,7 @@ kept AS (
 noted AS (
   INSERT INTO {schema}.audit (seq, at, events) SELECT c.seq, c.now, $4 FROM c, won WHERE $4 IS NOT NULL
 )
-SELECT c.now, won.trail IS NOT NULL FROM c LEFT JOIN won ON true"
+SELECT {CLOCK}, won.trail IS NOT NULL FROM c LEFT JOIN won ON true"
     );
     let (head, tail) = (rows::head(&intent), rows::tail(&intent));
     let (version, floor) = (i64::try_from(expected.0).unwrap_or(-1), shared.floor());
@@ -115,7 +115,7 @@ SELECT c.now, won.trail IS NOT NULL FROM c LEFT JOIN won ON true"
     ];
     let answered = session.write_sql(&sql, &params).await?;
     if let Some(row) = answered.first() {
-        shared.passed(rows::now(row, 0)?);
+        shared.door.clock.written(rows::now(row, 0)?);
         if row.try_get(1)? {
             shared.watchers.changed(&intent, None);
             shared.tell_others(vec![head]);
@@ -144,14 +144,14 @@ async fn note(shared: &Shared, session: &mut Session, events: Vec<Event>) -> Res
     let (schema, seq) = (&statements.schema, &statements.seq);
     let sql = format!(
         "WITH c AS MATERIALIZED (
-  SELECT nextval({seq}) AS seq, greatest($3, floor(date_part('epoch', clock_timestamp()) * 1000)::int8) AS now,
+  SELECT nextval({seq}) AS seq, greatest($3, {CLOCK}) AS now,
     {LOCK_WITHIN}
 ),
 told AS (
   UPDATE {schema}.record r
   SET trail = substr(r.trail || int8send(c.seq), greatest(1, length(r.trail) - 503)) FROM c WHERE r.head = ANY($1)
 )
-INSERT INTO {schema}.audit (seq, at, events) SELECT c.seq, c.now, $2 FROM c RETURNING at"
+INSERT INTO {schema}.audit (seq, at, events) SELECT c.seq, c.now, $2 FROM c RETURNING {CLOCK}"
     );
     let mut heads: Vec<Half> = events.iter().map(|event| rows::head(&event.intent)).collect();
     heads.sort_unstable();
@@ -161,7 +161,7 @@ INSERT INTO {schema}.audit (seq, at, events) SELECT c.seq, c.now, $2 FROM c RETU
         .write_sql(&sql, &[(&heads, Type::UUID_ARRAY), (&packed, Type::BYTEA), (&floor, Type::INT8)])
         .await?;
     if let Some(row) = answered.first() {
-        shared.passed(rows::now(row, 0)?);
+        shared.door.clock.written(rows::now(row, 0)?);
     }
     Ok(())
 }
@@ -236,7 +236,7 @@ async fn look(session: &mut Session, intents: &[IntentId]) -> Result<HashMap<Int
     let sql = format!(
         "WITH w AS (
   INSERT INTO {schema}.waiting AS w (head, until)
-  SELECT i.head, floor(date_part('epoch', clock_timestamp()) * 1000)::int8 + $2 FROM unnest($1) AS i(head)
+  SELECT i.head, {CLOCK} + $2 FROM unnest($1) AS i(head)
   ON CONFLICT (head) DO UPDATE SET until = excluded.until WHERE w.until < excluded.until - $2 / 2
 )
 SELECT r.head, r.version FROM {schema}.record r WHERE r.head = ANY($1)"

@@ -2,7 +2,7 @@
 //!
 //! - `options`, `tls`, `connect`, `settings`, `schema`, `examine`: opening, and refusing what is not safe.
 //! - `request`, `queue`, `tickets`, `pool`, `shared`: requests wait together and leave together.
-//! - `session`, `sql`, `params`, `rows`, `batch`, `exec`: one statement for many requests. `jobs`, `read`: the rest.
+//! - `session`, `worth`, `sql`, `params`, `rows`, `batch`, `exec`: one statement for many requests. `jobs`, `read`: the rest.
 //! - `waiters`, `listen`: how waiting callers learn of what others do. `moving`: how it moves.
 //! - `within`, `within_sqlx`: one transaction with the caller's own data.
 
@@ -35,6 +35,7 @@ mod waiters;
 mod within;
 #[cfg(feature = "sqlx-postgres")]
 mod within_sqlx;
+mod worth;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -197,8 +198,10 @@ impl Store for PostgresStore {
         })
     }
 
+    /// Since the server that was started last was started or took over, and its clock has not been set far back.
     fn steady_since(&self) -> Millis {
-        Millis(self.shared.door.steady_since.load(Ordering::Acquire))
+        let door = &self.shared.door;
+        Millis(door.steady_since.load(Ordering::Acquire)).max(door.clock.doubted())
     }
 
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {

@@ -170,6 +170,6 @@ fn bound(patience: Option<&i64>) -> Option<Param<'_>> {
 }
 
 /// For the statement that reads many.
-pub(crate) fn heads<'a>(heads: &'a Vec<Half>, floor: &'a i64, count: &'a i64) -> [Param<'a>; 3] {
-    [(heads, Type::UUID_ARRAY), (floor, Type::INT8), (count, Type::INT8)]
+pub(crate) fn heads<'a>(heads: &'a Vec<Half>, count: &'a i64) -> [Param<'a>; 2] {
+    [(heads, Type::UUID_ARRAY), (count, Type::INT8)]
 }

@@ -164,7 +164,12 @@ fn unpack(row: &impl Fields, at: usize, intent: IntentId) -> Result<Record, Trou
     Ok(Record { created_at: time(at + 3)?, sent_at: time(at + 4)?, ..record })
 }
 
-/// The server's clock, in a row's column.
+/// The server's clock, before what says what an answer to a write is worth.
+pub(crate) fn clock(row: &Row) -> Result<Millis, Trouble> {
+    now(row, row.len().saturating_sub(3))
+}
+
+/// A time, in a row's column.
 pub(crate) fn now(row: &impl Fields, at: usize) -> Result<Millis, Trouble> {
     Ok(Millis(u64::try_from(row.field::<i64>(at)?).unwrap_or(0)))
 }

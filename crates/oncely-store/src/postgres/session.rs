@@ -1,9 +1,9 @@
 //! A connection in use: runs statements, prepared where that is possible, and minds what the server says meanwhile.
 //!
-//! A commit is worth what the server's settings make it, and those can change under a living connection: a reload, an
-//! `ALTER ROLE`, another session behind a pooler. So every write brings back what its commit waits for. Where commits wait
-//! for a standby, a look at the settings follows each write on its heels: a server whose list of standbys is emptied
-//! acknowledges all that were waiting, without a word, and only a look *after* the commit can tell.
+//! An answer is worth what the server's settings make it ([`super::worth`]), and those can change under a living connection. So
+//! the statements of the hot path bring them along. Where commits wait for a standby, a look at the settings follows each
+//! write on its heels: a server whose list of standbys is emptied acknowledges all that were waiting, without a word, and
+//! only a look *after* the commit can tell. What is asked for seldom is always followed by a look.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -20,9 +20,7 @@ use super::errors::Trouble;
 use super::limits::HELD_ALONE;
 use super::options::{Durability, PostgresOptions};
 use super::sql::{HOT, Hot, Statements};
-
-/// Whether commits still wait for a standby, and for as much as when the connection was judged.
-const STILL_WAITS: &str = "SELECT current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') = $1";
+use super::worth::{self, STANDING, Worth};
 
 /// A parameter and its type.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -42,6 +40,8 @@ pub(crate) struct Session {
     bound: Bound,
     /// Whether a transaction of several statements was begun of which it is not known that it has ended.
     inside: bool,
+    /// Whether its server has other settings than those that were judged.
+    outdated: AtomicBool,
 }
 
 /// Whether the session itself bounds how long a statement waits for what somebody holds.
@@ -82,13 +82,16 @@ impl Session {
             prepared,
             bound: Bound::Not,
             inside: false,
+            outdated: AtomicBool::new(false),
         }
     }
 
-    /// Whether the connection is of use: it stands, it is in nobody's transaction, and its server has not been replaced by
-    /// another since.
+    /// Whether the connection is of use: it stands, it is in nobody's transaction, and its server is as it was judged and has
+    /// not been replaced by another since.
     pub(crate) fn is_current(&self, newest_timeline: u64) -> bool {
-        !self.link.client.is_closed() && !self.inside && self.link.server.timeline >= newest_timeline
+        let outdated = self.outdated.load(Ordering::Relaxed);
+        let replaced = self.link.server.timeline < newest_timeline;
+        !self.link.client.is_closed() && !self.inside && !outdated && !replaced
     }
 
     /// Begins a transaction of several statements. Until the server has said that it is over, the connection serves nobody
@@ -100,13 +103,16 @@ impl Session {
 
     /// Ends it with what became of it. An error after the commit was asked for proves nothing.
     pub(crate) async fn end<T>(&mut self, done: Result<T, Trouble>) -> Result<T, Trouble> {
-        let how = match &done {
-            Ok(_) => "COMMIT",
+        match &done {
+            Ok(_) => {
+                self.forget_warning();
+                let commit = self.bounded(self.link.client.query_typed("COMMIT", &[]));
+                self.with_a_look(commit).await.map(drop)?;
+            }
             // The server takes it back when it finds that nobody is there any more.
             Err(trouble) if trouble.ends_connection() => return done,
-            Err(_) => "ROLLBACK",
-        };
-        self.write_sql(how, &[]).await?;
+            Err(_) => drop(self.bounded(self.link.client.query_typed("ROLLBACK", &[])).await?),
+        }
         self.inside = false;
         done
     }
@@ -147,30 +153,40 @@ impl Session {
     pub(crate) async fn write(&mut self, which: Hot, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
         self.prepare(which, params).await?;
         self.forget_warning();
-        let rows = self.send_and_look(self.send(which, params)).await?;
-        // Last in every answer to a write.
-        let commit = rows.first().and_then(|row| row.try_get::<_, &str>(row.len() - 1).ok());
-        if self.durability == Durability::Strict && commit == Some("off") {
-            return Err(Trouble::Warned("synchronous_commit has been set to off".to_owned()));
-        }
+        let written = self.send(which, params);
+        let rows = match self.link.server.has_standbys && !self.inside {
+            true => self.with_a_look(written).await?,
+            false => self.without_a_look(written).await?,
+        };
+        rows.first().map_or(Ok(()), |row| self.mind_worth(row))?;
         Ok(rows)
     }
 
     /// Runs a statement of the hot path that only reads.
     pub(crate) async fn read(&mut self, which: Hot, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
         self.prepare(which, params).await?;
-        self.send(which, params).await
+        let rows = self.send(which, params).await?;
+        rows.first().map_or(Ok(()), |row| self.mind_standing(row))?;
+        Ok(rows)
     }
 
-    /// Runs another statement that writes, without a name.
+    /// Runs another statement that writes, without a name. Within a transaction only its end is looked at.
     pub(crate) async fn write_sql(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
         self.forget_warning();
-        self.send_and_look(self.bounded(self.link.client.query_typed(sql, params))).await
+        let written = self.bounded(self.link.client.query_typed(sql, params));
+        match self.inside {
+            true => self.without_a_look(written).await,
+            false => self.with_a_look(written).await,
+        }
     }
 
     /// Runs another statement that only reads, without a name.
     pub(crate) async fn read_sql(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
-        self.bounded(self.link.client.query_typed(sql, params)).await
+        let read = self.bounded(self.link.client.query_typed(sql, params));
+        let (rows, looked) = one_behind_the_other(read, self.look()).await;
+        let rows = rows?;
+        self.mind_standing(&looked?)?;
+        Ok(rows)
     }
 
     fn uses_names(&self) -> bool {
@@ -210,37 +226,64 @@ impl Session {
         self.bounded(self.link.client.query_typed(self.statements.hot(which), params)).await
     }
 
-    /// A write, and what there is to mind about it.
-    async fn send_and_look(
+    /// A write, and what the server says meanwhile.
+    async fn without_a_look(
         &self,
         write: impl Future<Output = Result<Vec<Row>, Trouble>>,
     ) -> Result<Vec<Row>, Trouble> {
-        let server = &self.link.server;
-        if self.durability == Durability::BestEffort || !server.has_standbys {
-            let rows = write.await?;
-            return self.mind_warning().map(|()| rows);
-        }
-        let had_names = self.uses_names();
-        let (written, looked) = one_behind_the_other(write, self.still_waits()).await;
-        let rows = written?;
-        // Sent again without its name, it came after the look.
-        let still = if had_names == self.uses_names() { looked? } else { self.still_waits().await? };
-        self.mind_warning()?;
-        match still {
-            true => Ok(rows),
-            false => Err(Trouble::Warned("commits have stopped waiting for a standby".to_owned())),
-        }
+        let rows = write.await?;
+        self.mind_warning().map(|()| rows)
     }
 
-    async fn still_waits(&self) -> Result<bool, Trouble> {
-        let judged = &self.link.server.synchronous_commit;
-        let rows = self.bounded(self.link.client.query_typed(STILL_WAITS, &[(judged, Type::TEXT)])).await;
-        // The write itself is not undone by what becomes of the look.
+    /// A write, and how the server stands after its commit.
+    async fn with_a_look(
+        &self,
+        write: impl Future<Output = Result<Vec<Row>, Trouble>>,
+    ) -> Result<Vec<Row>, Trouble> {
+        if self.durability == Durability::BestEffort {
+            return self.without_a_look(write).await;
+        }
+        let had_names = self.uses_names();
+        let (written, looked) = one_behind_the_other(write, self.look()).await;
+        let rows = written?;
+        // Sent again without its name, it came after the look.
+        let looked = if had_names == self.uses_names() { looked? } else { self.look().await? };
+        self.mind_warning()?;
+        self.mind_worth(&looked).map(|()| rows)
+    }
+
+    /// How the server stands.
+    async fn look(&self) -> Result<Row, Trouble> {
+        let sql = format!("SELECT {STANDING}");
+        let rows = self.bounded(self.link.client.query_typed(&sql, &[])).await;
+        // What was asked before it is not undone by what becomes of the look.
         let rows = rows.map_err(|trouble| match trouble {
             Trouble::Silent(why) => Trouble::Silent(why),
-            other => Trouble::Lost(format!("after the write: {other:?}")),
+            other => Trouble::Lost(format!("after the request: {other:?}")),
         })?;
-        Ok(rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)))
+        rows.into_iter()
+            .next()
+            .ok_or_else(|| Trouble::Lost("the server does not say how it stands".to_owned()))
+    }
+
+    /// What a read says of the server.
+    fn mind_standing(&self, row: &Row) -> Result<(), Trouble> {
+        worth::refuse_read_only(row)?;
+        self.mind_worth(row)
+    }
+
+    /// What a commit is worth. If less than it was, this one may be lost; if it is only another, the server is judged anew when
+    /// its answer has been given.
+    fn mind_worth(&self, row: &Row) -> Result<(), Trouble> {
+        if self.durability == Durability::BestEffort {
+            return Ok(());
+        }
+        match worth::of(row, &self.link.server)? {
+            Worth::Same => {}
+            Worth::Other => self.outdated.store(true, Ordering::Relaxed),
+            Worth::Less(why) => return Err(Trouble::Warned(why)),
+        }
+        Ok(())
     }
 
     /// An end to waiting for an answer.

@@ -13,10 +13,13 @@ use super::options::{Durability, PostgresOptions};
 /// The oldest server that is supported.
 const OLDEST: i32 = 130_000;
 
-/// How it tells what grows with every change of roles, and when it was started.
+/// How it tells what grows with every change of roles, and since when its clock is the one that stamps. A standby that is
+/// promoted goes on without a restart, and then still tells when the last commit that it took over was made, by the clock of
+/// the server before it; commits are in the log nearly in the order of their times.
 const TIMELINE: &str = "CASE WHEN pg_is_in_recovery() THEN 0 ELSE \
      ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int8 END";
-const STARTED: &str = "pg_postmaster_start_time()";
+const STARTED: &str =
+    "greatest(pg_postmaster_start_time(), pg_last_xact_replay_timestamp() + interval '1 second')";
 
 /// For one that is not PostgreSQL itself, and has no such functions: no change of roles can be seen, and as it may have been
 /// started just now, no age is certain.
@@ -32,6 +35,7 @@ const ASK: &str = "SELECT current_setting('server_version_num')::int4, current_s
      current_setting('statement_timeout'), current_setting('transaction_timeout', true), \
      current_setting('client_min_messages'), \
      {timeline}, floor(date_part('epoch', {started}) * 1000)::int8, \
+     floor(date_part('epoch', clock_timestamp()) * 1000)::int8, \
      coalesce(host(inet_client_addr()) = $1 AND inet_client_port() = $2, false), \
      coalesce(host(inet_server_addr()) = $3 AND inet_server_port() = $4, false)";
 
@@ -64,8 +68,10 @@ pub(crate) struct Server {
     pub(crate) is_ours_alone: bool,
     /// Grows with every change of roles: of two that both call themselves primary, the older one is past.
     pub(crate) timeline: u64,
-    /// When it was started, by its own clock.
+    /// Since when its clock is the one that stamps: it was started, or took over.
     pub(crate) started: Millis,
+    /// What its clock says.
+    pub(crate) now: Millis,
     /// Whether commits wait for a standby.
     pub(crate) has_standbys: bool,
     /// For what they wait.
@@ -135,10 +141,11 @@ pub(crate) async fn check(
     judge(&answers, options.durability, &address)?;
     let number = |at: usize| row.try_get::<_, i64>(at).map_err(fail).map(|n| u64::try_from(n).unwrap_or(0));
     Ok(Server {
-        is_direct: row.try_get(13).map_err(fail)?,
-        is_ours_alone: row.try_get::<_, bool>(13).map_err(fail)? && row.try_get(14).map_err(fail)?,
+        is_direct: row.try_get(14).map_err(fail)?,
+        is_ours_alone: row.try_get::<_, bool>(14).map_err(fail)? && row.try_get(15).map_err(fail)?,
         timeline: number(11)?,
         started: Millis(number(12)?),
+        now: Millis(number(13)?),
         has_standbys: answers.has_standbys(),
         synchronous_commit: answers.synchronous_commit,
     })

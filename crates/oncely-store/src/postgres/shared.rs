@@ -35,8 +35,6 @@ pub(crate) struct Shared {
     pub(crate) watchers: Waiters,
     pub(crate) likely: Likely,
     pub(crate) tallies: Tallies,
-    /// The newest time that the server was seen to tell.
-    pub(crate) newest_ms: AtomicU64,
     pub(crate) connected: AtomicUsize,
     pub(crate) reconnects: AtomicU64,
     pub(crate) refused: Mutex<Option<StoreError>>,
@@ -61,7 +59,6 @@ impl Shared {
             door: Door::new(options)?,
             likely: Likely::default(),
             tallies: Tallies::default(),
-            newest_ms: AtomicU64::new(0),
             connected: AtomicUsize::new(0),
             reconnects: AtomicU64::new(0),
             refused: Mutex::new(None),
@@ -80,14 +77,17 @@ impl Shared {
         session.is_current(self.door.timeline.load(Ordering::Acquire))
     }
 
-    /// The newest time seen, below which no stamp may fall.
+    /// The newest time rightly seen, below which no stamp may fall.
     pub(crate) fn floor(&self) -> i64 {
-        i64::try_from(self.newest_ms.load(Ordering::Acquire)).unwrap_or(i64::MAX)
+        i64::try_from(self.door.clock.newest().0).unwrap_or(i64::MAX)
     }
 
-    /// Takes note of a time that the server told, and answers the newest known.
-    pub(crate) fn passed(&self, now: Millis) -> Millis {
-        Millis(self.newest_ms.fetch_max(now.0, Ordering::AcqRel).max(now.0))
+    /// Takes note of a time that the server told, and answers by which time records are judged.
+    pub(crate) fn judged(&self, now: Millis) -> Result<Millis, StoreError> {
+        self.door.clock.judged(now).map_err(|leapt| {
+            let message = leapt.text(&format!("the server of {}", self.address));
+            StoreError::before(StoreErrorKind::Unavailable, message)
+        })
     }
 
     /// Tells other machines that records have changed for which somebody waits.

@@ -2,7 +2,8 @@
 //!
 //! Each kind of request has one statement for a single request and one for many, so that a lone caller pays for no
 //! arrays. They do everything in one round trip and one commit: look, write, and log what was written. What is there
-//! already is found by reading, so that a duplicate writes nothing, not even to the sequence.
+//! already is found by reading, so that a duplicate writes nothing, not even to the sequence. Last comes what the answer is
+//! worth ([`super::worth`]); before that, where something was written, the clock.
 //!
 //! Arrays come in through sub-selects: the planner then does not see how long they are, so that a plan made for one
 //! length is as good as for another, and the server keeps it instead of planning each time.
@@ -17,21 +18,23 @@
 //! another program's statement, or another one of ours; a server refuses to run one with the wrong number of parameters.
 
 use super::schema::{literal, quoted};
+use super::worth::{COMMIT, STANDING};
 
 /// What [`super::rows::read`] wants, in its order.
 pub(crate) const COLUMNS: &str = "r.head, r.tail, r.version, r.created_at, r.sent_at, r.changed_at, r.namespace, \
                                   r.tool, r.scope, r.key, r.body, r.result";
 /// How many they are.
 pub(crate) const COLUMN_COUNT: usize = 12;
-/// The store's clock, in milliseconds; never behind what this handle has seen.
-const NOW: &str = "greatest($floor, floor(date_part('epoch', clock_timestamp()) * 1000)::int8)";
+/// The server's clock, in milliseconds. What it says is judged here ([`crate::leap`]): nobody can do so there.
+pub(crate) const CLOCK: &str = "floor(date_part('epoch', clock_timestamp()) * 1000)::int8";
+/// What a write is stamped with: the server's clock, but nothing below what this handle has rightly seen, so that what it
+/// writes later is never stamped earlier. To others a stamp above their clock looks young, which is the careful side.
+/// Ages are never taken from it: those of what others wrote would grow by as much as the floor is above the clock.
+const NOW: &str = "greatest($floor, {clock})";
 /// When something of a record is due, from when it was changed and what [`super::rows::due_after`] says.
 const DUE: &str = "CASE $after WHEN -1 THEN 0 WHEN -2 THEN 1 ELSE greatest(2, $changed + $after) END";
 /// A trail with one more commit, of the last 64.
 const TRAIL: &str = "substr(r.trail || int8send(c.seq), greatest(1, length(r.trail) - 503))";
-
-/// What the commit will wait for, last in every answer to a write: it can be set anew at any time.
-const COMMIT: &str = "current_setting('synchronous_commit')";
 
 /// Which statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +75,9 @@ impl Statements {
             load_many(),
         ];
         let seq = literal(&format!("{schema}.commit_seq"));
-        Self { hot: hot.map(|sql| sql.replace("{schema}", &schema).replace("{seq}", &seq)), seq, schema }
+        let whole =
+            |sql: String| sql.replace("{schema}", &schema).replace("{seq}", &seq).replace("{clock}", CLOCK);
+        Self { hot: hot.map(whole), seq, schema }
     }
 
     pub(crate) fn hot(&self, which: Hot) -> &str {
@@ -81,7 +86,7 @@ impl Statements {
 }
 
 fn now(floor: &str) -> String {
-    NOW.replace("$floor", floor)
+    NOW.replace("$floor", floor).replace("{clock}", CLOCK)
 }
 
 /// Bounds how long the statement waits for each record that is held; evaluated before the first is asked for, like the clock
@@ -96,7 +101,7 @@ fn due(after: &str, changed: &str) -> String {
 
 /// Parameters: head, tail, changed, created, sent, after, state, namespace, tool, scope, key, body, result, events, floor;
 /// then how long to wait for a lock, where the statement says so itself.
-/// Answers: now, the new id or null, the record that is there or nulls.
+/// Answers: the stamp, the new id or null, the record that is there or nulls.
 ///
 /// What was inserted says when that was, unless all of its times are the caller's; then no two times have to agree.
 fn create_one(patience: &str) -> String {
@@ -117,14 +122,14 @@ fn create_one(patience: &str) -> String {
 noted AS (
   INSERT INTO {{schema}}.audit (seq, at, events) SELECT won.version, won.now, $14 FROM won WHERE $14 IS NOT NULL
 )
-SELECT coalesce(won.now, {now}), won.id, {COLUMNS}, {COMMIT}
+SELECT coalesce(won.now, {now}), won.id, {COLUMNS}, {{clock}}, {COMMIT}
 FROM (SELECT) one LEFT JOIN won ON true LEFT JOIN {{schema}}.record r ON r.head = $1",
         now = now("$15"),
         due = due("$6", "coalesce($3, s.now)"),
     )
 }
 
-/// The same with arrays, their length and how long to wait. Answers: now, the new ids, a record that is there or nulls;
+/// The same with arrays, their length and how long to wait. Answers: the stamp, the new ids, a record that is there or nulls;
 /// one row for each that is there, or one without any.
 fn create_many() -> String {
     format!(
@@ -154,7 +159,7 @@ noted AS (
   FROM s, (SELECT string_agg(i.events, '') AS events FROM i WHERE i.n IN (SELECT won.id & 65535 FROM won)) e
   WHERE e.events IS NOT NULL
 )
-SELECT c.now, (SELECT array_agg(won.id) FROM won), r.*, {COMMIT} FROM c LEFT JOIN there r ON true",
+SELECT c.now, (SELECT array_agg(won.id) FROM won), r.*, {{clock}}, {COMMIT} FROM c LEFT JOIN there r ON true",
         now = now("$15"),
         patience = patience("$17"),
         due = due("i.after", "coalesce(i.changed, s.now)"),
@@ -163,7 +168,7 @@ SELECT c.now, (SELECT array_agg(won.id) FROM won), r.*, {COMMIT} FROM c LEFT JOI
 
 /// Parameters: head, tail, expected, changed, created, sent, after, state, body, result, events, floor; then how long to
 /// wait for a lock, where the statement says so itself.
-/// Answers: now, the new version, that it was taken, whether somebody waits; nothing if it was not.
+/// Answers: the stamp, the new version, that it was taken, whether somebody waits; nothing if it was not.
 fn put_one(patience: &str) -> String {
     format!(
         "WITH won AS (
@@ -176,13 +181,13 @@ fn put_one(patience: &str) -> String {
 noted AS (
   INSERT INTO {{schema}}.audit (seq, at, events) SELECT won.seq, won.now, $11 FROM won WHERE $11 IS NOT NULL
 )
-SELECT won.now, won.seq, true, EXISTS (SELECT FROM {{schema}}.waiting w WHERE w.head = $1), {COMMIT} FROM won",
+SELECT won.now, won.seq, true, EXISTS (SELECT FROM {{schema}}.waiting w WHERE w.head = $1), {{clock}}, {COMMIT} FROM won",
         now = now("$12"),
         due = due("$7", "coalesce($4, c.now)"),
     )
 }
 
-/// The same with arrays, their length and how long to wait. Answers: now, the new version, the numbers of those that were
+/// The same with arrays, their length and how long to wait. Answers: the stamp, the new version, the numbers of those that were
 /// taken, and of those the numbers that somebody waits for.
 fn put_many() -> String {
     format!(
@@ -203,7 +208,7 @@ noted AS (
   WHERE e.events IS NOT NULL
 )
 SELECT c.now, c.seq, (SELECT array_agg(won.n) FROM won),
-  (SELECT array_agg(won.n) FROM {{schema}}.waiting w JOIN won ON won.head = w.head), {COMMIT}
+  (SELECT array_agg(won.n) FROM {{schema}}.waiting w JOIN won ON won.head = w.head), {{clock}}, {COMMIT}
 FROM c",
         now = now("$12"),
         patience = patience("$14"),
@@ -211,20 +216,18 @@ FROM c",
     )
 }
 
-/// Parameters: head, floor. Answers: now, a record or nulls.
+/// Parameters: head. Answers: the clock, a record or nulls, and how the server stands.
 fn load_one() -> String {
     format!(
-        "SELECT c.now, {COLUMNS} FROM (SELECT {now} AS now) c LEFT JOIN {{schema}}.record r ON r.head = $1",
-        now = now("$2")
+        "SELECT {{clock}}, {COLUMNS}, {STANDING} FROM (SELECT) one LEFT JOIN {{schema}}.record r ON r.head = $1"
     )
 }
 
-/// Parameters: heads, floor, how many. Answers: now, a record or nulls; one row for each record, or one without any.
+/// Parameters: heads, how many. Answers the same: one row for each record, or one without any.
 fn load_many() -> String {
     format!(
-        "WITH i AS MATERIALIZED (SELECT * FROM unnest((SELECT $1)) WITH ORDINALITY AS i(head, n) WHERE n <= $3)
-SELECT c.now, {COLUMNS} FROM (SELECT {now} AS now) c
-LEFT JOIN (i JOIN {{schema}}.record r ON r.head = i.head) ON true",
-        now = now("$2")
+        "WITH i AS MATERIALIZED (SELECT * FROM unnest((SELECT $1)) WITH ORDINALITY AS i(head, n) WHERE n <= $2)
+SELECT c.clock, {COLUMNS}, {STANDING} FROM (SELECT {{clock}} AS clock) c
+LEFT JOIN (i JOIN {{schema}}.record r ON r.head = i.head) ON true"
     )
 }

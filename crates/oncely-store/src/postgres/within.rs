@@ -85,7 +85,7 @@ impl<A: Ask> Inside<A> {
 
     async fn find(&mut self, intent: &IntentId) -> Result<Option<Stored>, Trouble> {
         let head = rows::head(intent);
-        let rows = self.ask(Hot::LoadOne, &[(&head, Type::UUID), (&NO_FLOOR, Type::INT8)]).await?;
+        let rows = self.ask(Hot::LoadOne, &[(&head, Type::UUID)]).await?;
         read(rows.first(), 1, intent)
     }
 

@@ -10,7 +10,6 @@ use oncely_core::{
 use tokio::sync::oneshot;
 
 use super::Shared;
-use super::clocks::Leapt;
 use super::errors::{damaged, is_other_type, odd};
 use super::link::{Answer, Asks, Part, Writes};
 use super::resp::{Value, command, encode};
@@ -316,13 +315,8 @@ impl Shared {
             return Err(odd(seconds, &self.describe));
         };
         let now = Millis(seconds.saturating_mul(1_000).saturating_add(micros / 1_000));
-        self.clocks.told(shard, now).map_err(|Leapt(ms)| {
-            let message = format!(
-                "the clock of the server of shard {shard} in {} has leapt ahead by {} s; records are not judged by it, \
-                 since keys would look forgotten that are not; set it right, or start this program anew to accept it",
-                self.describe,
-                ms / 1_000
-            );
+        self.clocks.told(shard, now).map_err(|leapt| {
+            let message = leapt.text(&format!("the server of shard {shard} in {}", self.describe));
             StoreError::before(StoreErrorKind::Unavailable, message)
         })
     }

@@ -5,6 +5,7 @@
 mod common;
 
 mod batching;
+mod clock;
 mod conformance;
 mod crowded;
 mod held;
@@ -17,6 +18,7 @@ mod purging;
 mod refused;
 mod secrets;
 mod several;
+mod standing;
 mod unreadable;
 mod waiting;
 

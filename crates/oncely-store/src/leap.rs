@@ -1,0 +1,151 @@
+//! The clock of a server, as this process has seen it, and what is done when it leaps.
+//!
+//! A server's wall clock may be set; how long ago something was is then not known. Between two answers it cannot have gained
+//! much on the time since boot of this machine. If it has, records are not judged by it, and it is not taken for the time.
+
+use std::sync::{Mutex, PoisonError};
+
+use oncely_core::Millis;
+
+use crate::clock::boottime_ms;
+
+/// How much a server's clock may gain between two answers: 5 minutes.
+const LEAP_MS: u64 = 5 * 60 * 1000;
+
+/// How far behind the newest one a time may be because answers overtake each other: 1 second.
+const DISORDER_MS: u64 = 1_000;
+
+/// The clock of one server, or of those that take over from each other.
+#[derive(Debug, Default)]
+pub(crate) struct ServerClock(Mutex<Seen>);
+
+/// What was seen last.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    newest_ms: u64,
+    /// The server's clock and ours at the last answer.
+    last: Option<(u64, u64)>,
+    /// The newest time told before the clock was set far back.
+    doubted_ms: u64,
+}
+
+/// A server's clock has leapt ahead by so many milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Leapt(pub(crate) u64);
+
+impl Leapt {
+    /// Why nothing is judged by the clock of this server.
+    pub(crate) fn text(self, server: &str) -> String {
+        format!(
+            "the clock of {server} has leapt ahead by {} s; records are not judged by it, since keys would look forgotten \
+             that are not; set it right, or start this program anew to accept it",
+            self.0 / 1_000
+        )
+    }
+}
+
+impl ServerClock {
+    /// Takes note of the server's clock, and returns the newest time known of it.
+    pub(crate) fn told(&self, now: Millis) -> Result<Millis, Leapt> {
+        self.with(|seen| seen.told(now.0, boottime_ms()))
+    }
+
+    /// Takes note of the server's clock, and returns the time by which to judge what other processes have stamped with it.
+    pub(crate) fn judged(&self, now: Millis) -> Result<Millis, Leapt> {
+        self.with(|seen| seen.judged(now.0, boottime_ms()))
+    }
+
+    /// The same at a write, which stands whatever the clock said: a leap is not taken for the time.
+    pub(crate) fn written(&self, at: Millis) -> Millis {
+        self.with(|seen| seen.told(at.0, boottime_ms()).unwrap_or(Millis(seen.newest_ms)))
+    }
+
+    /// The newest time that was rightly seen.
+    pub(crate) fn newest(&self) -> Millis {
+        self.with(|seen| Millis(seen.newest_ms))
+    }
+
+    /// Before this the clock was another one: it has been set far back since.
+    pub(crate) fn doubted(&self) -> Millis {
+        self.with(|seen| Millis(seen.doubted_ms))
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Seen {
+    fn told(&mut self, now_ms: u64, ours_ms: u64) -> Result<Millis, Leapt> {
+        if let Some((theirs, ours)) = self.last {
+            let gained = now_ms.saturating_sub(theirs).saturating_sub(ours_ms.saturating_sub(ours));
+            if gained > LEAP_MS {
+                return Err(Leapt(gained));
+            }
+        }
+        // A clock that was set back is measured from there on; the time that was told stands still meanwhile.
+        self.last = Some((now_ms, ours_ms));
+        if self.newest_ms.saturating_sub(now_ms) > LEAP_MS {
+            self.doubted_ms = self.newest_ms;
+        }
+        self.newest_ms = self.newest_ms.max(now_ms);
+        Ok(Millis(self.newest_ms))
+    }
+
+    /// Others stamp with a clock that was set back: by a time that stands still above it, what they wrote just now would be
+    /// old. By the clock itself nothing looks older than it is.
+    fn judged(&mut self, now_ms: u64, ours_ms: u64) -> Result<Millis, Leapt> {
+        let newest = self.told(now_ms, ours_ms)?;
+        Ok(if newest.0 - now_ms > DISORDER_MS { Millis(now_ms) } else { newest })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DISORDER_MS, LEAP_MS, Leapt, Seen, ServerClock};
+    use crate::clock::boottime_ms;
+    use oncely_core::Millis;
+
+    #[test]
+    fn a_clock_may_be_set_back_and_drift_but_not_leap() {
+        let mut seen = Seen::default();
+        assert_eq!(seen.told(1_000_000, 50), Ok(Millis(1_000_000)));
+        assert_eq!(seen.told(900_000, 60), Ok(Millis(1_000_000)), "it never runs backwards");
+        assert_eq!(seen.told(900_010, 70), Ok(Millis(1_000_000)));
+        let day = 86_400_000;
+        assert_eq!(seen.told(900_010 + day, 70 + day), Ok(Millis(900_010 + day)), "nobody asked for a day");
+        let leap = 900_010 + day + LEAP_MS + 1;
+        assert_eq!(seen.told(leap, 70 + day), Err(Leapt(LEAP_MS + 1)));
+        assert_eq!(
+            seen.told(leap, 70 + day),
+            Err(Leapt(LEAP_MS + 1)),
+            "it does not become true by being repeated"
+        );
+        assert!(seen.told(900_020 + day, 80 + day).is_ok(), "once it is set right, all is well");
+    }
+
+    #[test]
+    fn what_others_stamp_with_a_clock_that_was_set_back_does_not_look_old() {
+        let mut seen = Seen::default();
+        let hour = 3_600_000;
+        assert_eq!(seen.judged(2 * hour, 50), Ok(Millis(2 * hour)));
+        let overtaken = 2 * hour - DISORDER_MS;
+        assert_eq!(seen.judged(overtaken, 60), Ok(Millis(2 * hour)), "answers overtake each other");
+        assert_eq!(seen.doubted_ms, 0);
+        assert_eq!(seen.judged(hour, 70), Ok(Millis(hour)), "ages are those of the clock that stamps");
+        assert_eq!(seen.newest_ms, 2 * hour, "and no stamp of ours is below an earlier one");
+        assert_eq!(seen.doubted_ms, 2 * hour, "how long ago something before that was is not known");
+        assert_eq!(seen.judged(hour + 10, 80), Ok(Millis(hour + 10)));
+    }
+
+    #[test]
+    fn a_write_under_a_clock_that_has_leapt_stands_and_is_not_taken_for_the_time() {
+        let clock = ServerClock::default();
+        let now = Millis(boottime_ms());
+        assert_eq!(clock.written(now), now);
+        assert_eq!(clock.written(now.plus(10 * LEAP_MS)), now);
+        assert_eq!(clock.newest(), now);
+        assert!(clock.judged(now.plus(10 * LEAP_MS)).is_err());
+        assert_eq!(clock.judged(now), Ok(now));
+    }
+}
