@@ -10,7 +10,8 @@
 //! - [`call`]: a `tools/call`: its key, its payload, what the server gets. [`classify`]: what an answer proves.
 //! - [`guard`]: makes a call of the engine out of it, and [`reply`] a tool result out of the answer. `sending`: the call
 //!   on its way. `handle`: a task in place of a result. `stored`: results that are kept.
-//! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server.
+//! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server. `busy`: what
+//!   is at work for it.
 //! - [`stdio`], [`standard`], [`serve`]: a server that we start and a client that started us. [`outlet`]: the way out.
 //!   [`opening`], `long`: long messages, which pass as they come; [`cut`]: those that are too long. [`probe`]: asks a check command.
 //! - `alert`, `wakeful`: staying awake where messages come thick and fast.
@@ -19,6 +20,7 @@
 //!   `ties`: what ends servers if we are killed.
 
 mod alert;
+mod busy;
 pub mod call;
 pub mod catalog;
 pub mod classify;

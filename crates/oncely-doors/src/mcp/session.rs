@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncely_core::Kind;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
+use super::busy::Busy;
 use super::call::{ToolCall, tool_of};
 use super::catalog::NotAsked;
 use super::flight::Flight;
@@ -38,7 +39,7 @@ pub struct Session {
     /// Whether the client said in its handshake that it knows of tasks.
     client_knows_tasks: AtomicBool,
     /// How many tasks are at work for the client.
-    busy: watch::Sender<usize>,
+    busy: Busy,
     /// Room for answers to messages that are refused.
     refusals: Arc<Semaphore>,
 }
@@ -82,7 +83,7 @@ impl Session {
     /// A session between a client and a server.
     pub fn new(guard: Arc<Guard>, link: Arc<dyn Link>, client: Arc<dyn Client>) -> Arc<Self> {
         let (flights, handshake) = (Mutex::default(), Mutex::default());
-        let (busy, refusals) = (watch::Sender::new(0), Arc::new(Semaphore::new(REFUSALS_MAX)));
+        let (busy, refusals) = (Busy::default(), Arc::new(Semaphore::new(REFUSALS_MAX)));
         let client_knows_tasks = AtomicBool::new(false);
         Arc::new(Self { guard, link, client, flights, handshake, client_knows_tasks, busy, refusals })
     }
@@ -106,31 +107,14 @@ impl Session {
         }
     }
 
-    /// One more is at work for the client. Nobody waits for that.
-    fn begins_work(&self) {
-        self.busy.send_if_modified(|count| {
-            *count += 1;
-            false
-        });
-    }
-
-    /// One less is.
-    fn ends_work(&self) {
-        self.busy.send_if_modified(|count| {
-            *count -= 1;
-            *count == 0
-        });
-    }
-
     /// Waits until nothing is at work for the client any more, at most for `timeout`. Says whether that was reached.
     pub async fn is_idle_within(&self, timeout: Duration) -> bool {
-        let mut busy = self.busy.subscribe();
-        tokio::time::timeout(timeout, busy.wait_for(|count| *count == 0)).await.is_ok()
+        self.busy.is_idle_within(timeout).await
     }
 
     /// Whether something is at work for the client, be it there or gone.
     pub(super) fn is_busy(&self) -> bool {
-        *self.busy.borrow() > 0
+        self.busy.is_any()
     }
 
     /// Takes a message of the client. `principal` is what tells who says it from others that share the guard.
@@ -256,10 +240,10 @@ impl Session {
     pub(super) async fn tell(self: &Arc<Self>, answer: Vec<u8>) -> Next {
         let Ok(room) = self.refusals.clone().acquire_owned().await else { return Next::Taken };
         let session = self.clone();
-        self.begins_work();
+        self.busy.begin();
         tokio::spawn(async move {
             session.client.send(answer.into()).await;
-            session.ends_work();
+            session.busy.end();
             drop(room);
         });
         Next::Taken
@@ -274,7 +258,7 @@ impl Session {
         }
         let (id, flight) = (id.into_owned(), Arc::new(Flight::default()));
         flights.insert(id.clone(), flight.clone());
-        self.begins_work();
+        self.busy.begin();
         Some(OnBoard { session: self.clone(), id, flight, left: AtomicBool::new(false) })
     }
 
@@ -384,7 +368,7 @@ impl OnBoard {
 impl Drop for OnBoard {
     fn drop(&mut self) {
         self.leave();
-        self.session.ends_work();
+        self.session.busy.end();
     }
 }
 

@@ -11,7 +11,7 @@ use hyper::header::CONTENT_LENGTH;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use oncely_core::Kind;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::body::{self, AnyResponse, Refusal, Sink, Waiting, Watched};
 use super::call_link::CallLink;
@@ -23,6 +23,7 @@ use super::rewritten;
 use super::target::{NoReply, Target};
 use super::tenant::Tenant;
 use super::views::{View, Views};
+use crate::mcp::busy::Busy;
 use crate::mcp::call::ToolCall;
 use crate::mcp::flight::Flight;
 use crate::mcp::guard::{Caller, Guard};
@@ -41,7 +42,7 @@ pub struct Relay {
     /// Calls under way, by session and id: where a cancellation finds them.
     flights: Mutex<HashMap<(Bytes, String), Arc<Flight>>>,
     /// How many guarded calls are under way.
-    busy: watch::Sender<usize>,
+    busy: Busy,
     /// Whether no guarded call is taken any more: a connection that is still open may bring another one.
     closed: AtomicBool,
 }
@@ -51,14 +52,14 @@ struct UnderWay(Arc<Relay>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.busy.send_modify(|count| *count -= 1);
+        self.0.busy.end();
     }
 }
 
 impl Relay {
     /// Passes requests on to this server.
     pub fn new(guard: Arc<Guard>, target: Target, limit: usize, tenant: Tenant) -> Arc<Self> {
-        let (busy, closed) = (watch::Sender::new(0), AtomicBool::new(false));
+        let (busy, closed) = (Busy::default(), AtomicBool::new(false));
         let views = Views::new(guard, target, tenant);
         Arc::new(Self { views, intake: Intake::new(limit), limit, flights: Mutex::default(), busy, closed })
     }
@@ -67,16 +68,15 @@ impl Relay {
     pub async fn end(&self, drain: Duration) {
         self.closed.store(true, Ordering::SeqCst);
         let deadline = tokio::time::Instant::now() + drain;
-        let mut busy = self.busy.subscribe();
         // What is still running then stays in doubt.
-        let _ = tokio::time::timeout_at(deadline, busy.wait_for(|count| *count == 0)).await;
+        self.busy.is_idle_within(drain).await;
         let left = deadline.saturating_duration_since(tokio::time::Instant::now());
         self.views.plain.guard.engine().drain(left).await;
     }
 
     /// Counts a guarded call, unless this is about to end.
     fn take_on(self: &Arc<Self>) -> Option<UnderWay> {
-        self.busy.send_modify(|count| *count += 1);
+        self.busy.begin();
         let under_way = UnderWay(self.clone());
         // Only now: whoever ends this looks at the count after it has closed it.
         (!self.closed.load(Ordering::SeqCst)).then_some(under_way)

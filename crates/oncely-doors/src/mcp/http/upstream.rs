@@ -9,13 +9,14 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Response, StatusCode};
-use tokio::sync::{Mutex as Turn, watch};
+use tokio::sync::Mutex as Turn;
 
 use super::exchange::{Ended, Exchange, METHOD, NAME, SESSION, VERSION, is_answer, quoted, refuses_unseen};
 use super::headers::{PARAM_PREFIX, VERSION_META, as_text, encode, named};
 use super::hello::{READY, agreed_on, agrees_again, asks_for_all_tools};
 use super::messages::Messages;
 use super::target::{NoReply, Target};
+use crate::mcp::busy::Busy;
 use crate::mcp::json::{self, Members};
 use crate::mcp::link::{Boxed, Client, Link, NoAnswer, Reply};
 use crate::mcp::message::{self, INTERNAL_ERROR};
@@ -36,7 +37,7 @@ pub struct HttpLink {
     session: OnceLock<Weak<Session>>,
     this: Weak<Self>,
     /// How many requests of the client are under way.
-    busy: watch::Sender<usize>,
+    busy: Busy,
     /// Whose turn it is to begin another session: of many that find theirs lost, one does it.
     renewal: Turn<()>,
 }
@@ -71,7 +72,7 @@ impl HttpLink {
             state: Mutex::default(),
             session: OnceLock::new(),
             this: this.clone(),
-            busy: watch::Sender::new(0),
+            busy: Busy::default(),
             renewal: Turn::new(()),
         })
     }
@@ -83,8 +84,7 @@ impl HttpLink {
 
     /// Waits until no request of the client is under way, at most for `timeout`.
     pub async fn is_idle_within(&self, timeout: Duration) -> bool {
-        let mut busy = self.busy.subscribe();
-        tokio::time::timeout(timeout, busy.wait_for(|count| *count == 0)).await.is_ok()
+        self.busy.is_idle_within(timeout).await
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -358,11 +358,11 @@ impl Link for HttpLink {
                 let about = self.about(&line);
                 if about.id.is_some() {
                     let this = this.clone();
-                    this.busy.send_modify(|count| *count += 1);
+                    this.busy.begin();
                     tokio::spawn(async move {
                         // However long it takes: the client decides when it has waited enough.
                         this.clone().pass_one(line).await;
-                        this.busy.send_modify(|count| *count -= 1);
+                        this.busy.end();
                     });
                     continue;
                 }
