@@ -3,6 +3,7 @@
 use oncely_core::{Gate, IntentId, Millis, Move, StoreError, StoreErrorKind, Wrote};
 use tokio_postgres::error::{DbError, Severity};
 
+use super::sql::NOT_PROVED;
 use crate::unreadable;
 use crate::wire::Damaged;
 
@@ -107,10 +108,10 @@ impl Trouble {
         }
     }
 
-    /// Whether a name that we gave a statement means nothing, or something else, at the other end: nothing was run, and
+    /// Whether a name that we gave a statement means nothing, or something else, at the other end: nothing was done, and
     /// something that hands out sessions stands between.
     pub(crate) fn is_lost_name(&self) -> bool {
-        matches!(self, Self::Server(said) if matches!(said.code.as_str(), "26000" | "42P05")
+        matches!(self, Self::Server(said) if matches!(said.code.as_str(), "26000" | "42P05" | NOT_PROVED)
             || (said.code == "08P01" && said.message.contains("prepared statement")))
     }
 

@@ -151,6 +151,8 @@ impl Session {
 
     /// Runs a statement of the hot path that writes.
     pub(crate) async fn write(&mut self, which: Hot, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
+        let statements = Arc::clone(&self.statements);
+        let params = &proved(params, statements.proof(which));
         self.prepare(which, params).await?;
         self.forget_warning();
         let written = self.send(which, params);
@@ -164,6 +166,8 @@ impl Session {
 
     /// Runs a statement of the hot path that only reads.
     pub(crate) async fn read(&mut self, which: Hot, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
+        let statements = Arc::clone(&self.statements);
+        let params = &proved(params, statements.proof(which));
         self.prepare(which, params).await?;
         let rows = self.send(which, params).await?;
         rows.first().map_or(Ok(()), |row| self.mind_standing(row))?;
@@ -308,6 +312,14 @@ impl Session {
             None => Ok(()),
         }
     }
+}
+
+/// The parameters of a statement, with the one that proves it.
+pub(crate) fn proved<'a>(params: &[Param<'a>], proof: &'a i64) -> Vec<Param<'a>> {
+    let mut proved = Vec::with_capacity(params.len() + 1);
+    proved.extend_from_slice(params);
+    proved.push((proof, Type::INT8));
+    proved
 }
 
 /// Runs both, the second sent right behind the first.

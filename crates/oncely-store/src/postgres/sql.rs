@@ -14,8 +14,12 @@
 //! surely ours it is said once, and from then on the statement for one is silent about it; and so it is inside a
 //! caller's own transaction, where what is set there holds.
 //!
-//! **Every statement has another number of parameters.** Where something between hands out sessions, a name can mean
-//! another program's statement, or another one of ours; a server refuses to run one with the wrong number of parameters.
+//! **Every statement has another number of parameters, and proves itself.** Where something between hands out sessions, a name
+//! can mean another program's statement, or another one of ours; a server refuses to run one with the wrong number of
+//! parameters. That of another ledger has the same number: so the last one has to be what the statement itself says, or it
+//! divides by nothing and is undone.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::schema::{literal, quoted};
 use super::worth::{COMMIT, STANDING};
@@ -52,37 +56,57 @@ pub(crate) enum Hot {
 /// How many they are.
 pub(crate) const HOT: usize = 8;
 
+/// What the server says of a statement that another one's name has brought there.
+pub(crate) const NOT_PROVED: &str = "22012";
+
 /// The statements of one ledger.
 pub(crate) struct Statements {
     /// The schema's name, quoted.
     pub(crate) schema: String,
     /// What to call to have the next version, as a literal.
     pub(crate) seq: String,
-    hot: [String; HOT],
+    hot: [(String, i64); HOT],
 }
 
 impl Statements {
     pub(crate) fn new(schema: &str) -> Self {
         let schema = quoted(schema);
+        // With the number of the parameter that proves it.
         let hot = [
-            create_one(""),
-            create_one(&patience("$16")),
-            create_many(),
-            put_one(""),
-            put_one(&patience("$13")),
-            put_many(),
-            load_one(),
-            load_many(),
+            (create_one(""), 16),
+            (create_one(&patience("$16")), 17),
+            (create_many(), 18),
+            (put_one(""), 13),
+            (put_one(&patience("$13")), 14),
+            (put_many(), 15),
+            (load_one(), 2),
+            (load_many(), 3),
         ];
         let seq = literal(&format!("{schema}.commit_seq"));
-        let whole =
-            |sql: String| sql.replace("{schema}", &schema).replace("{seq}", &seq).replace("{clock}", CLOCK);
+        let whole = |(sql, last): (String, usize)| {
+            let sql = sql.replace("{schema}", &schema).replace("{seq}", &seq);
+            let proof = digest(&sql);
+            let clock = format!("{CLOCK} / (${last} = {proof})::int4");
+            (sql.replace("{proved clock}", &clock), proof)
+        };
         Self { hot: hot.map(whole), seq, schema }
     }
 
     pub(crate) fn hot(&self, which: Hot) -> &str {
-        &self.hot[which as usize]
+        &self.hot[which as usize].0
     }
+
+    /// What its last parameter has to be.
+    pub(crate) fn proof(&self, which: Hot) -> &i64 {
+        &self.hot[which as usize].1
+    }
+}
+
+/// A number of a text. Another program may count otherwise: its statement and its parameter then agree with each other.
+fn digest(text: &str) -> i64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    i64::try_from(hasher.finish() >> 1).unwrap_or(i64::MAX)
 }
 
 fn now(floor: &str) -> String {
@@ -100,7 +124,7 @@ fn due(after: &str, changed: &str) -> String {
 }
 
 /// Parameters: head, tail, changed, created, sent, after, state, namespace, tool, scope, key, body, result, events, floor;
-/// then how long to wait for a lock, where the statement says so itself.
+/// then how long to wait for a lock, where the statement says so itself; and last, as everywhere, the proof.
 /// Answers: the stamp, the new id or null, the record that is there or nulls.
 ///
 /// What was inserted says when that was, unless all of its times are the caller's; then no two times have to agree.
@@ -122,7 +146,7 @@ fn create_one(patience: &str) -> String {
 noted AS (
   INSERT INTO {{schema}}.audit (seq, at, events) SELECT won.version, won.now, $14 FROM won WHERE $14 IS NOT NULL
 )
-SELECT coalesce(won.now, {now}), won.id, {COLUMNS}, {{clock}}, {COMMIT}
+SELECT coalesce(won.now, {now}), won.id, {COLUMNS}, {{proved clock}}, {COMMIT}
 FROM (SELECT) one LEFT JOIN won ON true LEFT JOIN {{schema}}.record r ON r.head = $1",
         now = now("$15"),
         due = due("$6", "coalesce($3, s.now)"),
@@ -159,7 +183,7 @@ noted AS (
   FROM s, (SELECT string_agg(i.events, '') AS events FROM i WHERE i.n IN (SELECT won.id & 65535 FROM won)) e
   WHERE e.events IS NOT NULL
 )
-SELECT c.now, (SELECT array_agg(won.id) FROM won), r.*, {{clock}}, {COMMIT} FROM c LEFT JOIN there r ON true",
+SELECT c.now, (SELECT array_agg(won.id) FROM won), r.*, {{proved clock}}, {COMMIT} FROM c LEFT JOIN there r ON true",
         now = now("$15"),
         patience = patience("$17"),
         due = due("i.after", "coalesce(i.changed, s.now)"),
@@ -168,7 +192,7 @@ SELECT c.now, (SELECT array_agg(won.id) FROM won), r.*, {{clock}}, {COMMIT} FROM
 
 /// Parameters: head, tail, expected, changed, created, sent, after, state, body, result, events, floor; then how long to
 /// wait for a lock, where the statement says so itself.
-/// Answers: the stamp, the new version, that it was taken, whether somebody waits; nothing if it was not.
+/// Answers: the stamp, the new version, whether it was taken, and whether somebody waits for it.
 fn put_one(patience: &str) -> String {
     format!(
         "WITH won AS (
@@ -181,7 +205,9 @@ fn put_one(patience: &str) -> String {
 noted AS (
   INSERT INTO {{schema}}.audit (seq, at, events) SELECT won.seq, won.now, $11 FROM won WHERE $11 IS NOT NULL
 )
-SELECT won.now, won.seq, true, EXISTS (SELECT FROM {{schema}}.waiting w WHERE w.head = $1), {{clock}}, {COMMIT} FROM won",
+SELECT coalesce(won.now, 0), coalesce(won.seq, 0), won.seq IS NOT NULL,
+  won.seq IS NOT NULL AND EXISTS (SELECT FROM {{schema}}.waiting w WHERE w.head = $1), {{proved clock}}, {COMMIT}
+FROM (SELECT) one LEFT JOIN won ON true",
         now = now("$12"),
         due = due("$7", "coalesce($4, c.now)"),
     )
@@ -208,7 +234,7 @@ noted AS (
   WHERE e.events IS NOT NULL
 )
 SELECT c.now, c.seq, (SELECT array_agg(won.n) FROM won),
-  (SELECT array_agg(won.n) FROM {{schema}}.waiting w JOIN won ON won.head = w.head), {{clock}}, {COMMIT}
+  (SELECT array_agg(won.n) FROM {{schema}}.waiting w JOIN won ON won.head = w.head), {{proved clock}}, {COMMIT}
 FROM c",
         now = now("$12"),
         patience = patience("$14"),
@@ -219,7 +245,7 @@ FROM c",
 /// Parameters: head. Answers: the clock, a record or nulls, and how the server stands.
 fn load_one() -> String {
     format!(
-        "SELECT {{clock}}, {COLUMNS}, {STANDING} FROM (SELECT) one LEFT JOIN {{schema}}.record r ON r.head = $1"
+        "SELECT {{proved clock}}, {COLUMNS}, {STANDING} FROM (SELECT) one LEFT JOIN {{schema}}.record r ON r.head = $1"
     )
 }
 
@@ -227,7 +253,7 @@ fn load_one() -> String {
 fn load_many() -> String {
     format!(
         "WITH i AS MATERIALIZED (SELECT * FROM unnest((SELECT $1)) WITH ORDINALITY AS i(head, n) WHERE n <= $2)
-SELECT c.clock, {COLUMNS}, {STANDING} FROM (SELECT {{clock}} AS clock) c
+SELECT c.clock, {COLUMNS}, {STANDING} FROM (SELECT {{proved clock}} AS clock) c
 LEFT JOIN (i JOIN {{schema}}.record r ON r.head = i.head) ON true"
     )
 }

@@ -21,7 +21,7 @@ use super::exec::Entry;
 use super::packed;
 use super::params::{Creates, Puts};
 use super::rows::{self, Fields, Half};
-use super::session::Param;
+use super::session::{Param, proved};
 use super::sql::{Hot, Statements};
 use crate::process;
 
@@ -80,7 +80,8 @@ impl<A: Ask> Inside<A> {
     }
 
     async fn ask(&mut self, which: Hot, params: &[Param<'_>]) -> Result<Vec<A::Row>, Trouble> {
-        self.transaction.ask(self.statements.hot(which), params).await
+        let params = proved(params, self.statements.proof(which));
+        self.transaction.ask(self.statements.hot(which), &params).await
     }
 
     async fn find(&mut self, intent: &IntentId) -> Result<Option<Stored>, Trouble> {

@@ -74,7 +74,7 @@ async fn a_clock_that_leaps_is_refused_and_not_taken_for_the_time() {
         store.load(id("nothing")).await.unwrap_err(),
     ] {
         assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unavailable, Wrote::No), "{error}");
-        assert!(error.message.contains("has leapt ahead by 3600 s"), "{error}");
+        assert!(error.message.contains("has leapt ahead by"), "{error}");
     }
     clockwork.set_ahead("0").await;
     made(&other, "fresh").await;

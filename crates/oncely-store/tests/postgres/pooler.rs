@@ -86,3 +86,50 @@ async fn a_listener_that_hears_nothing_is_not_believed_and_a_direct_one_is() {
     tokio::time::sleep(std::time::Duration::from_secs(4)).await;
     assert!(!deaf.health().hears);
 }
+
+/// Gives the names that one ledger uses in a session the meaning that another's have there; how many.
+async fn swap_names(client: &tokio_postgres::Client, from: &str, to: &str) -> usize {
+    let asked = format!(
+        "BEGIN; SELECT ours.name, array_to_string(theirs.parameter_types, ','), theirs.statement
+         FROM pg_prepared_statements ours JOIN pg_prepared_statements theirs
+           ON array_length(ours.parameter_types, 1) = array_length(theirs.parameter_types, 1)
+         WHERE ours.statement LIKE '%\"{from}\".record%' AND theirs.statement LIKE '%\"{to}\".record%'"
+    );
+    let mut swaps = Vec::new();
+    for message in client.simple_query(&asked).await.unwrap() {
+        if let tokio_postgres::SimpleQueryMessage::Row(row) = message {
+            let (name, types, statement) = (row.get(0).unwrap(), row.get(1).unwrap(), row.get(2).unwrap());
+            swaps.push(format!("DEALLOCATE {name}; PREPARE {name} ({types}) AS {statement}"));
+        }
+    }
+    for swap in &swaps {
+        client.batch_execute(swap).await.unwrap();
+    }
+    client.batch_execute("COMMIT").await.unwrap();
+    swaps.len()
+}
+
+#[tokio::test]
+async fn a_name_that_means_the_statement_of_another_ledger_does_nothing_there() {
+    let fresh = server().fresh_database().unwrap();
+    let pooled = pooler().url(database(&fresh));
+    let (ours, theirs) = (
+        open(&with(&pooled, "schema=ours&prepared=always&pool=1")).await,
+        open(&with(&pooled, "schema=theirs&prepared=always&pool=1")).await,
+    );
+    for number in 0..3 {
+        for store in [&ours, &theirs] {
+            claim(&**store, &format!("k{number}")).await.unwrap();
+            store.load(id(&format!("k{number}"))).await.unwrap();
+        }
+    }
+    let client = crate::connect(&pooled).await;
+    assert!(swap_names(&client, "ours", "theirs").await >= 2, "one that writes, and one that reads");
+    assert!(matches!(claim(&*ours, "new").await.unwrap(), Created::New(_)));
+    let there = |schema: &str| {
+        let sql = format!("SELECT count(*) FROM {schema}.record WHERE key = 'new'");
+        server().psql_in(database(&fresh), &sql).unwrap().trim().to_owned()
+    };
+    assert_eq!((there("ours").as_str(), there("theirs").as_str()), ("1", "0"));
+    assert!(ours.load(id("new")).await.unwrap().is_some());
+}
