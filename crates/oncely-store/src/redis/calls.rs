@@ -24,6 +24,8 @@ use crate::wire::Damaged;
 
 /// What is wrong with a record where its key is of another type.
 const NOT_A_RECORD: &str = "its key holds something else";
+/// What to do about a server's clock that has leapt.
+const MEND_CLOCK: &str = "set it right, or start this program anew to accept it";
 
 /// A request that was handed in, and the shard that it went to.
 pub(crate) struct Asked {
@@ -108,10 +110,15 @@ impl Shared {
     ) -> Result<Created, StoreError> {
         let (shard, reply) = self.minding(asked.reply().await, &intent)?;
         match reply.items() {
-            [Value::Int(1), id] => {
+            [Value::Int(1), id, clock @ ..] => {
                 let (version, at) = self.version(id)?;
+                let now = match clock {
+                    [seconds, micros] => self.read_time(seconds, micros)?,
+                    _ => at,
+                };
+                let now = self.clocks.told(shard, now).map_err(|leapt| self.claimed_after(leapt, shard))?;
                 let record = Arc::new(draft.stamped(intent, version, at));
-                Ok(Created::New(Stored { record, now: self.clocks.written(shard, at) }))
+                Ok(Created::New(Stored { record, now }))
             }
             [Value::Int(0), value, seconds, micros] => {
                 let now = self.time(shard, seconds, micros)?;
@@ -312,19 +319,38 @@ impl Shared {
 
     /// The server's clock, from its seconds and microseconds.
     pub(crate) fn time(&self, shard: u16, seconds: &Value, micros: &Value) -> Result<Millis, StoreError> {
-        let (Some(seconds), Some(micros)) = (seconds.number(), micros.number()) else {
-            return Err(odd(seconds, &self.describe));
-        };
-        let now = Millis(seconds.saturating_mul(1_000).saturating_add(micros / 1_000));
-        self.clocks.told(shard, now).map_err(|Leapt(ms)| {
+        let now = self.read_time(seconds, micros)?;
+        self.clocks.told(shard, now).map_err(|leapt| {
             let message = format!(
-                "the clock of the server of shard {shard} in {} has leapt ahead by {} s; records are not judged by it, \
-                 since keys would look forgotten that are not; set it right, or start this program anew to accept it",
-                self.describe,
-                ms / 1_000
+                "{}; records are not judged by it, since keys would look forgotten that are not; {MEND_CLOCK}",
+                self.leap(leapt, shard)
             );
             StoreError::before(StoreErrorKind::Unavailable, message)
         })
+    }
+
+    fn read_time(&self, seconds: &Value, micros: &Value) -> Result<Millis, StoreError> {
+        let (Some(seconds), Some(micros)) = (seconds.number(), micros.number()) else {
+            return Err(odd(seconds, &self.describe));
+        };
+        Ok(Millis(seconds.saturating_mul(1_000).saturating_add(micros / 1_000)))
+    }
+
+    fn leap(&self, Leapt(ms): Leapt, shard: u16) -> String {
+        let seconds = ms / 1_000;
+        format!(
+            "the clock of the server of shard {shard} in {} has leapt ahead by {seconds} s",
+            self.describe
+        )
+    }
+
+    /// The key was claimed, and may look new only since the server has forgotten it by a clock that leapt.
+    fn claimed_after(&self, leapt: Leapt, shard: u16) -> StoreError {
+        let message = format!(
+            "{}; the key that was claimed may have been forgotten by it, so nothing was started; {MEND_CLOCK}",
+            self.leap(leapt, shard)
+        );
+        StoreError::ambiguous(StoreErrorKind::Unavailable, message)
     }
 }
 

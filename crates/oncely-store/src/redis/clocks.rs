@@ -41,7 +41,8 @@ impl Clocks {
         }
     }
 
-    /// The time of a write. It is the record's, whatever it is; but a leap is not taken for the time.
+    /// The time of a write to a record that was there. It is the record's, whatever it is; but a leap is not taken for the
+    /// time. A claim is another matter: whether there was no record is the server's word, and it forgets by its clock.
     pub(crate) fn written(&self, shard: u16, at: Millis) -> Millis {
         match self.0.get(usize::from(shard)) {
             Some(seen) => {

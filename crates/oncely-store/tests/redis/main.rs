@@ -5,6 +5,7 @@
 mod common;
 
 mod cancelling;
+mod clocks;
 mod clusters;
 mod conformance;
 mod foreign;

@@ -59,7 +59,8 @@ for n = 1, #won do
     if ARGV[at + 5] == '' then
       redis.call('SET', key, value)
     else
-      redis.call('SET', key, value, 'PX', ARGV[at + 5])
+      -- By the log's clock, which the stamps follow: the server's may be behind it, and be set right later.
+      redis.call('SET', key, value, 'PXAT', string.format('%.0f', ms + ARGV[at + 5]))
     end
     if ARGV[at + 3] == '' then
       redis.call('ZREM', KEYS[3], intent)
