@@ -8,6 +8,7 @@ mod cancelling;
 mod clocks;
 mod clusters;
 mod conformance;
+mod connections;
 mod foreign;
 mod healthy;
 mod lost;
