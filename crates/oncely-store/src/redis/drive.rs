@@ -70,8 +70,11 @@ pub(crate) async fn drive(node: Arc<Node>, router: Arc<Router>) {
             Err(error) => {
                 node.reach.failed(&error);
                 let before = taken.replace(node.taken());
-                // Other connections may be there for what is queued; unless they take nothing.
-                if !node.reach.is_connected() || before == taken {
+                if !node.reach.is_connected() {
+                    // Nobody else is there for the others: they would be given up later, without knowing what became of them.
+                    router.unreached(node.take(usize::MAX), &error);
+                } else if before == taken {
+                    // Other connections are there, and take nothing.
                     router.unreached(node.take(WINDOW_BYTES), &error);
                 }
                 tokio::time::sleep(pause).await;
