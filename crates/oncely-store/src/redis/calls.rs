@@ -154,9 +154,10 @@ impl Shared {
         arguments.extend([filed.due.as_bytes(), filed.from.as_bytes(), filed.keep.as_bytes()]);
         arguments.extend([flags.as_bytes(), count.as_bytes()]);
         arguments.extend(entries.iter().map(Vec::as_slice));
-        let part =
-            Part::new(Script::Replace, &[&self.keys.record(intent), &self.keys.gone(intent)], &arguments);
-        self.run_part(self.keys.shard(intent), part)
+        let (record, gone) = (self.keys.record(intent), self.keys.gone(intent));
+        // A key that is not there makes a server refuse the whole call while it hands on its slot.
+        let keys: &[&[u8]] = if body.is_empty() { &[&record, &gone] } else { &[&record] };
+        self.run_part(self.keys.shard(intent), Part::new(Script::Replace, keys, &arguments))
     }
 
     pub(crate) async fn replaced(

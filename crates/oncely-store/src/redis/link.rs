@@ -156,6 +156,8 @@ impl Request {
         let (Asks::Part(one), Asks::Part(two)) = (&self.asks, &other.asks) else { return false };
         self.shard == other.shard
             && one.script == two.script
+            // A removal names one more key, which is hardly ever there: where a slot moves, others would wait with it.
+            && one.key_count == two.key_count
             && one.keys != two.keys
             && !self.asking
             && !other.asking
