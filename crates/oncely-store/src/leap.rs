@@ -36,9 +36,13 @@ pub(crate) struct Leapt(pub(crate) u64);
 impl Leapt {
     /// Why nothing is judged by the clock of this server.
     pub(crate) fn text(self, server: &str) -> String {
+        self.therefore(server, "records are not judged by it, since keys would look forgotten that are not")
+    }
+
+    /// What follows from it, and what to do.
+    pub(crate) fn therefore(self, server: &str, what: &str) -> String {
         format!(
-            "the clock of {server} has leapt ahead by {} s; records are not judged by it, since keys would look forgotten \
-             that are not; set it right, or start this program anew to accept it",
+            "the clock of {server} has leapt ahead by {} s; {what}; set it right, or start this program anew to accept it",
             self.0 / 1_000
         )
     }

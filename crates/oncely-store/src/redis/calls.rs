@@ -107,10 +107,15 @@ impl Shared {
     ) -> Result<Created, StoreError> {
         let (shard, reply) = self.minding(asked.reply().await, &intent)?;
         match reply.items() {
-            [Value::Int(1), id] => {
+            [Value::Int(1), id, clock @ ..] => {
                 let (version, at) = self.version(id)?;
+                let now = match clock {
+                    [seconds, micros] => self.read_time(seconds, micros)?,
+                    _ => at,
+                };
+                let now = self.clocks.told(shard, now).map_err(|leapt| self.claimed_after(leapt, shard))?;
                 let record = Arc::new(draft.stamped(intent, version, at));
-                Ok(Created::New(Stored { record, now: self.clocks.written(shard, at) }))
+                Ok(Created::New(Stored { record, now }))
             }
             [Value::Int(0), value, seconds, micros] => {
                 let now = self.time(shard, seconds, micros)?;
@@ -146,9 +151,10 @@ impl Shared {
         arguments.extend([filed.due.as_bytes(), filed.from.as_bytes(), filed.keep.as_bytes()]);
         arguments.extend([flags.as_bytes(), count.as_bytes()]);
         arguments.extend(entries.iter().map(Vec::as_slice));
-        let part =
-            Part::new(Script::Replace, &[&self.keys.record(intent), &self.keys.gone(intent)], &arguments);
-        self.run_part(self.keys.shard(intent), part)
+        let (record, gone) = (self.keys.record(intent), self.keys.gone(intent));
+        // A key that is not there makes a server refuse the whole call while it hands on its slot.
+        let keys: &[&[u8]] = if body.is_empty() { &[&record, &gone] } else { &[&record] };
+        self.run_part(self.keys.shard(intent), Part::new(Script::Replace, keys, &arguments))
     }
 
     pub(crate) async fn replaced(
@@ -311,14 +317,30 @@ impl Shared {
 
     /// The server's clock, from its seconds and microseconds.
     pub(crate) fn time(&self, shard: u16, seconds: &Value, micros: &Value) -> Result<Millis, StoreError> {
+        let now = self.read_time(seconds, micros)?;
+        self.clocks.told(shard, now).map_err(|leapt| {
+            let message = leapt.text(&self.server(shard));
+            StoreError::before(StoreErrorKind::Unavailable, message)
+        })
+    }
+
+    fn read_time(&self, seconds: &Value, micros: &Value) -> Result<Millis, StoreError> {
         let (Some(seconds), Some(micros)) = (seconds.number(), micros.number()) else {
             return Err(odd(seconds, &self.describe));
         };
-        let now = Millis(seconds.saturating_mul(1_000).saturating_add(micros / 1_000));
-        self.clocks.told(shard, now).map_err(|leapt| {
-            let message = leapt.text(&format!("the server of shard {shard} in {}", self.describe));
-            StoreError::before(StoreErrorKind::Unavailable, message)
-        })
+        Ok(Millis(seconds.saturating_mul(1_000).saturating_add(micros / 1_000)))
+    }
+
+    /// The server of a shard, for messages.
+    fn server(&self, shard: u16) -> String {
+        format!("the server of shard {shard} in {}", self.describe)
+    }
+
+    /// The key was claimed, and may look new only since the server has forgotten it by a clock that leapt.
+    fn claimed_after(&self, leapt: Leapt, shard: u16) -> StoreError {
+        let what = "the key that was claimed may have been forgotten by it, so nothing was started";
+        let message = leapt.therefore(&self.server(shard), what);
+        StoreError::ambiguous(StoreErrorKind::Unavailable, message)
     }
 }
 

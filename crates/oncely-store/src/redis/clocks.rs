@@ -19,7 +19,8 @@ impl Clocks {
         self.0.get(usize::from(shard)).map_or(Ok(now), |clock| clock.told(now))
     }
 
-    /// The time of a write. It is the record's, whatever it is; but a leap is not taken for the time.
+    /// The time of a write to a record that was there. It is the record's, whatever it is; but a leap is not taken for the
+    /// time. A claim is another matter: whether there was no record is the server's word, and it forgets by its clock.
     pub(crate) fn written(&self, shard: u16, at: Millis) -> Millis {
         self.0.get(usize::from(shard)).map_or(at, |clock| clock.written(at))
     }

@@ -40,15 +40,15 @@ const SHORT: Duration = Duration::from_millis(5);
 
 /// Drives one connection for as long as the ledger is open.
 pub(crate) async fn drive(node: Arc<Node>, router: Arc<Router>) {
-    let mut pause = PAUSE_FIRST;
+    let (mut pause, mut taken) = (PAUSE_FIRST, None);
     loop {
-        let batch = node.next(WINDOW_BYTES).await;
+        node.wants_more().await;
         match router.connect(&node.server).await {
             Ok(wire) => {
-                pause = PAUSE_FIRST;
+                (pause, taken) = (PAUSE_FIRST, None);
                 node.reach.gained();
                 let mut link = Link::new(wire, &node.server, &router);
-                let broken = link.run(&node, batch).await;
+                let broken = link.run(&node).await;
                 let is_idle = link.flights.is_empty() && link.short.is_empty();
                 let is_lost = node.reach.ended(if broken.is_some() { End::Broken } else { End::GivenUp });
                 match &broken {
@@ -69,7 +69,14 @@ pub(crate) async fn drive(node: Arc<Node>, router: Arc<Router>) {
             }
             Err(error) => {
                 node.reach.failed(&error);
-                router.unreached(batch, &error);
+                let before = taken.replace(node.taken());
+                if !node.reach.is_connected() {
+                    // Nobody else is there for the others: they would be given up later, without knowing what became of them.
+                    router.unreached(node.take(usize::MAX), &error);
+                } else if before == taken {
+                    // Other connections are there, and take nothing.
+                    router.unreached(node.take(WINDOW_BYTES), &error);
+                }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_LAST);
             }
@@ -93,8 +100,8 @@ impl<'a> Link<'a> {
     }
 
     /// Works until the connection is of no use any more; says why, if it broke.
-    async fn run(&mut self, node: &Node, first: Vec<Request>) -> Option<Broken> {
-        let mut next = Some(first);
+    async fn run(&mut self, node: &Node) -> Option<Broken> {
+        let mut next = None;
         let mut keep = Keep::Yes;
         loop {
             if keep == Keep::No && self.flights.is_empty() && self.short.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use oncely_core::{StoreError, StoreErrorKind, Wrote};
 use tokio::sync::{Notify, oneshot};
@@ -156,6 +156,8 @@ impl Request {
         let (Asks::Part(one), Asks::Part(two)) = (&self.asks, &other.asks) else { return false };
         self.shard == other.shard
             && one.script == two.script
+            // A removal names one more key, which is hardly ever there: where a slot moves, others would wait with it.
+            && one.key_count == two.key_count
             && one.keys != two.keys
             && !self.asking
             && !other.asking
@@ -166,10 +168,22 @@ impl Request {
 pub(crate) struct Node {
     pub(crate) server: RedisServer,
     pub(crate) reach: Reach,
-    queue: Mutex<VecDeque<Request>>,
+    waiting: Mutex<Waiting>,
     queued: AtomicUsize,
     queued_bytes: AtomicUsize,
+    /// Wakes a connection that has nothing to do: the one that had something last, so that few are kept busy.
     stir: Notify,
+    /// Asks for one more connection.
+    more: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    queue: VecDeque<Request>,
+    /// Connections that wait for something to do.
+    idle: usize,
+    /// How often something was taken.
+    taken: u64,
 }
 
 impl Node {
@@ -177,10 +191,11 @@ impl Node {
         Self {
             server,
             reach: Reach::default(),
-            queue: Mutex::default(),
+            waiting: Mutex::default(),
             queued: AtomicUsize::new(0),
             queued_bytes: AtomicUsize::new(0),
             stir: Notify::new(),
+            more: Notify::new(),
         }
     }
 
@@ -203,40 +218,104 @@ impl Node {
             );
             return request.answer(Err(StoreError::before(StoreErrorKind::Overloaded, message)));
         }
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(request);
-        self.stir.notify_one();
+        let mut waiting = self.lock();
+        waiting.queue.push_back(request);
+        self.wake_one(waiting);
+    }
+
+    /// Wakes who takes what is queued: a connection that has nothing to do, or else one that is made for it.
+    fn wake_one(&self, waiting: MutexGuard<'_, Waiting>) {
+        let is_any_idle = waiting.idle > 0;
+        drop(waiting);
+        if is_any_idle { self.stir.notify_last() } else { self.more.notify_last() }
+    }
+
+    /// How often something was taken.
+    pub(crate) fn taken(&self) -> u64 {
+        self.lock().taken
     }
 
     /// Takes what is queued, up to so many bytes, but at least one request. Nothing, if nothing is queued.
     pub(crate) fn take(&self, bytes_max: usize) -> Vec<Request> {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        self.take_from(self.lock(), bytes_max)
+    }
+
+    fn take_from(&self, mut waiting: MutexGuard<'_, Waiting>, bytes_max: usize) -> Vec<Request> {
         let (mut count, mut bytes) = (0, 0);
-        for request in queue.iter() {
+        for request in &waiting.queue {
             if count > 0 && bytes + request.len() > bytes_max {
                 break;
             }
             bytes += request.len();
             count += 1;
         }
-        let batch: Vec<Request> = queue.drain(..count).collect();
-        let more = !queue.is_empty();
-        drop(queue);
+        let batch: Vec<Request> = waiting.queue.drain(..count).collect();
+        waiting.taken += 1;
         self.queued.fetch_sub(batch.len(), Ordering::Relaxed);
         self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        if more {
-            self.stir.notify_one();
+        if !waiting.queue.is_empty() {
+            self.wake_one(waiting);
         }
         batch
     }
 
-    /// [`take`](Self::take), when there is something. Nothing is lost if this is given up.
+    /// [`take`](Self::take) for a connection, when there is something. Nothing is lost if this is given up.
     pub(crate) async fn next(&self, bytes_max: usize) -> Vec<Request> {
+        let mut idle = Idle { node: self, is_counted: false };
         loop {
-            let batch = self.take(bytes_max);
-            if !batch.is_empty() {
-                return batch;
+            {
+                let mut waiting = self.lock();
+                idle.set(&mut waiting, false);
+                if !waiting.queue.is_empty() {
+                    return self.take_from(waiting, bytes_max);
+                }
+                idle.set(&mut waiting, true);
             }
             self.stir.notified().await;
+        }
+    }
+
+    /// Returns when something is queued that no connection is there for. It stays there: while one more connection is made,
+    /// another may have time for it.
+    pub(crate) async fn wants_more(&self) {
+        loop {
+            {
+                let waiting = self.lock();
+                if !waiting.queue.is_empty() && waiting.idle == 0 {
+                    return;
+                }
+            }
+            self.more.notified().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection that waits for something to do, as long as it is counted.
+struct Idle<'a> {
+    node: &'a Node,
+    is_counted: bool,
+}
+
+impl Idle<'_> {
+    fn set(&mut self, waiting: &mut Waiting, is_idle: bool) {
+        waiting.idle = waiting.idle + usize::from(is_idle) - usize::from(self.is_counted);
+        self.is_counted = is_idle;
+    }
+}
+
+impl Drop for Idle<'_> {
+    fn drop(&mut self) {
+        if self.is_counted {
+            let mut waiting = self.node.lock();
+            self.set(&mut waiting, false);
+            // It may have been woken for this, and does not come back for it.
+            if !waiting.queue.is_empty() {
+                self.node.wake_one(waiting);
+            }
         }
     }
 }

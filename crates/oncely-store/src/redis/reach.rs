@@ -60,6 +60,11 @@ impl Reach {
         }
     }
 
+    /// Whether there is a connection.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Relaxed) > 0
+    }
+
     fn link(&self) -> Link {
         match self.lock().as_ref() {
             Some((since, error)) => Link::lost(error, since.elapsed()),

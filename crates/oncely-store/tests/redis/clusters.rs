@@ -1,9 +1,9 @@
 //! A cluster that is rearranged under the ledger.
 
-use oncely_core::{StoreErrorKind, Wrote};
+use oncely_core::{Change, Replaced, StoreErrorKind, Wrote};
 use oncely_testkit::servers::RedisCluster;
 
-use crate::common::{LONG, draft, finish, id, running};
+use crate::common::{LONG, begin, complete, draft, finish, forget, id, running};
 use crate::{address_of, fresh, open, refused, until};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,4 +85,33 @@ async fn what_replicas_confirmed_outlives_a_primary() {
     for key in won {
         assert!(store.load(id(&key)).await.unwrap().is_some(), "{key} was acknowledged and is gone");
     }
+}
+
+/// A slot whose hand-over has begun, and of which nothing has moved yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn ends_and_heartbeats_go_on_while_their_slot_is_about_to_move() {
+    let cluster = RedisCluster::start(3, 0).unwrap();
+    let prefix = fresh();
+    let store = open(&format!("{}?shards=1&prefix={prefix}", address_of(&cluster))).await;
+    finish(&store, "before").await;
+    let (beats, ends) = (begin(&store, "beats").await, begin(&store, "ends").await);
+    let slot = cluster.node(0).cli(&["CLUSTER", "KEYSLOT", &format!("{{{prefix}:0}}:head")]).unwrap();
+    let holds = |i: &usize| cluster.node(*i).cli(&["CLUSTER", "COUNTKEYSINSLOT", &slot]).unwrap() != "0";
+    let from = (0..3).find(holds).unwrap();
+    let to = (from + 1) % 3;
+    let id_of = |i: usize| cluster.node(i).cli(&["CLUSTER", "MYID"]).unwrap();
+    cluster.node(to).cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id_of(from)]).unwrap();
+    cluster.node(from).cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id_of(to)]).unwrap();
+    let beat = Change::Put(Box::new(draft("beats", running(), LONG)));
+    let beaten = store.replace(id("beats"), beats.record.version, beat, vec![]).await.unwrap();
+    assert!(matches!(beaten, Replaced::Done(Some(_))), "{beaten:?}");
+    let ended = complete(&store, "ends", ends.record.version, LONG).await;
+    // A claim names a key that is not there yet, and so does a removal: they wait for the slot, and write nothing.
+    let error = store.create(id("new"), draft("new", running(), LONG), vec![]).await.unwrap_err();
+    assert_eq!(error.wrote, Wrote::No, "{error}");
+    for i in [from, to] {
+        cluster.node(i).cli(&["CLUSTER", "SETSLOT", &slot, "STABLE"]).unwrap();
+    }
+    forget(&store, "ends", ended.record.version).await;
+    finish(&store, "new").await;
 }

@@ -5,8 +5,10 @@
 mod common;
 
 mod cancelling;
+mod clocks;
 mod clusters;
 mod conformance;
+mod connections;
 mod foreign;
 mod healthy;
 mod lost;

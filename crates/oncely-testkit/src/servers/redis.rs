@@ -1,5 +1,7 @@
 //! A Redis server of its own: started, stopped, killed, paused, followed by a replica.
 
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -14,7 +16,11 @@ use super::{Trouble, until};
 pub struct RedisBuilder {
     settings: Vec<(String, String)>,
     tls: Option<(String, String)>,
+    moves_its_clock: bool,
 }
+
+/// The library that moves a server's wall clock.
+const WALL_CLOCK: &str = include_str!("wall_clock.c");
 
 impl RedisBuilder {
     /// A line of `redis.conf`; the last one of a name counts.
@@ -29,6 +35,12 @@ impl RedisBuilder {
         self
     }
 
+    /// Has a wall clock of its own, which [`Redis::move_clock`] moves. Takes a C compiler.
+    pub fn movable_clock(mut self) -> Self {
+        self.moves_its_clock = true;
+        self
+    }
+
     /// Starts the server, and returns when it answers.
     pub fn start(self) -> Result<Redis, Trouble> {
         let redis = Redis {
@@ -37,6 +49,13 @@ impl RedisBuilder {
             options: self,
             folder: Folder::new("redis", None)?,
         };
+        if redis.options.moves_its_clock {
+            redis.move_clock(0)?;
+            let (source, library) = (redis.file("wall_clock.c"), redis.file("wall_clock.so"));
+            write_private(&source, WALL_CLOCK, None)?;
+            let mut line = Command::new(program("cc", "gcc")?);
+            output(line.args(["-shared", "-fPIC", "-o"]).args([&library, &source]))?;
+        }
         redis.start_again()?;
         Ok(redis)
     }
@@ -145,6 +164,18 @@ impl Redis {
         self.server.signal_all(Signal::CONT);
     }
 
+    /// Moves its wall clock so far from the true time, at once.
+    pub fn move_clock(&self, seconds: i64) -> Result<(), Trouble> {
+        // Written in place: the server has the file mapped.
+        let mut open = std::fs::OpenOptions::new();
+        let mut file = open.create(true).truncate(false).write(true).open(self.file("moved_by"))?;
+        Ok(file.write_all(&(seconds * 1_000).to_ne_bytes())?)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// Stops and starts it.
     pub fn restart(&self) -> Result<(), Trouble> {
         self.stop()?;
@@ -155,8 +186,14 @@ impl Redis {
     pub fn start_again(&self) -> Result<(), Trouble> {
         let settings = self.folder.path().join("redis.conf");
         write_private(&settings, &self.settings()?, None)?;
-        let mut line = Command::new(program("redis-server", "redis-server")?);
-        line.arg(&settings);
+        let server = program("redis-server", "redis-server")?;
+        let mut line = Command::new("env");
+        if self.options.moves_its_clock {
+            for (name, file) in [("LD_PRELOAD", "wall_clock.so"), ("ONCELY_MOVED_BY", "moved_by")] {
+                line.arg(format!("{name}={}", self.file(file).display()));
+            }
+        }
+        line.arg(server).arg(&settings);
         let kept = Kept::start(&line, &self.folder.path().join("log"), "KILL")?;
         // While it reads its data in, it answers with an error.
         self.server.fill("Redis", kept, || self.cli(&["PING"]).is_ok_and(|answer| answer == "PONG"))

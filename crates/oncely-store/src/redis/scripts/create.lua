@@ -39,6 +39,9 @@ local is_shut = string.sub(ARGV[1], -1) == '/'
 if is_shut then unshut(KEYS[1], head) end
 local entry, ms, seq, last = add(KEYS[1], ARGV[2], ARGV[3], fields, places)
 if is_shut then shut(KEYS[1], KEYS[4], head, last) end
+-- The id tells the server's clock, by which it forgets keys, unless that was set back and the log is ahead of it.
+now = now or redis.call('TIME')
+local is_behind = now[1] * 1000 + math.floor(now[2] / 1000) + 1000 < ms
 local order, due = {}, {}
 for n = 1, #new do
   local i, at, count, place = unpack(new[n])
@@ -47,7 +50,8 @@ for n = 1, #new do
   if ARGV[at + 4] == '' then
     redis.call('SET', KEYS[i + 4], value)
   else
-    redis.call('SET', KEYS[i + 4], value, 'PX', ARGV[at + 4])
+    -- By the log's clock, which the stamps follow: the server's may be behind it, and be set right later.
+    redis.call('SET', KEYS[i + 4], value, 'PXAT', string.format('%.0f', ms + ARGV[at + 4]))
   end
   order[#order + 1] = string.format('%.0f', ms * 2048 + seq + place)
   order[#order + 1] = ARGV[at]
@@ -56,7 +60,7 @@ for n = 1, #new do
     due[#due + 1] = string.format('%.0f', from + ARGV[at + 2])
     due[#due + 1] = ARGV[at]
   end
-  answers[i] = {1, id}
+  answers[i] = is_behind and {1, id, now[1], now[2]} or {1, id}
 end
 if redis.call('ZADD', KEYS[2], unpack(order)) < #order / 2 then
   -- A record that outlived its time was dropped by the server, its entries stayed.

@@ -1,12 +1,12 @@
 -- Changes records whose version is the expected one; else answers what is there. Knows nothing of states.
--- KEYS: log, order, due, head, and of each record: itself, gone.  ARGV: ledger, log bound, log unit, how long to remember a
--- removed one, publishing command; and of each record: intent, version and a line feed, body or nothing to remove it,
--- due, due from, keep, t to tell of it and b if an attempt begins, how many events, events...
+-- KEYS: log, order, due, head, and of each record: itself, and gone if it is removed.  ARGV: ledger, log bound, log unit, how
+-- long to remember a removed one, publishing command; and of each record: intent, version and a line feed, body or nothing
+-- to remove it, due, due from, keep, t to tell of it and b if an attempt begins, how many events, events...
 local head_text = redis.call('GET', KEYS[4])
 local gate = stands(head_text, ARGV[1])
-local answers, won, fields, places, at = {}, {}, {}, 0, 6
-for i = 1, (#KEYS - 4) / 2 do
-  local key, version, count = KEYS[2 * i + 3], ARGV[at + 1], tonumber(ARGV[at + 7])
+local answers, won, fields, places, at, k, i = {}, {}, {}, 0, 6, 5, 1
+while k <= #KEYS do
+  local key, version, count = KEYS[k], ARGV[at + 1], tonumber(ARGV[at + 7])
   local head = redis.pcall('GETRANGE', key, 0, 127)
   if type(head) == 'table' then
     -- Something else than a record lies there.
@@ -29,9 +29,9 @@ for i = 1, (#KEYS - 4) / 2 do
       fields[#fields + 1] = ARGV[at + 8 + e]
     end
     places = places + math.max(count, 1)
-    won[#won + 1] = {i, at, count, places - 1, string.sub(head, from, to - 1)}
+    won[#won + 1] = {i, k, at, count, places - 1, string.sub(head, from, to - 1)}
   end
-  at = at + 8 + count
+  i, k, at = i + 1, k + (ARGV[at + 2] == '' and 2 or 1), at + 8 + count
 end
 if #won == 0 then
   return answers
@@ -41,8 +41,8 @@ local entry, ms, seq, last = add(KEYS[1], ARGV[2], ARGV[3], fields, places)
 if gate ~= '0' then shut(KEYS[1], KEYS[4], head_text, last) end
 local due = {}
 for n = 1, #won do
-  local i, at, count, place, before = unpack(won[n])
-  local key, intent = KEYS[2 * i + 3], ARGV[at]
+  local i, k, at, count, place, before = unpack(won[n])
+  local key, intent = KEYS[k], ARGV[at]
   local id = place == 0 and entry or string.format('%.0f-%d', ms, seq + place)
   local trail = join(before, count > 0 and entry or '')
   if ARGV[at + 2] == '' then
@@ -51,7 +51,7 @@ for n = 1, #won do
     redis.call('ZREM', KEYS[3], intent)
     -- What is removed without a word about it (a purge) leaves no trace.
     if count > 0 then
-      local gone = KEYS[2 * i + 4]
+      local gone = KEYS[k + 1]
       redis.call('SET', gone, join(redis.call('GET', gone), trail), 'PX', ARGV[4])
     end
   else
@@ -59,7 +59,8 @@ for n = 1, #won do
     if ARGV[at + 5] == '' then
       redis.call('SET', key, value)
     else
-      redis.call('SET', key, value, 'PX', ARGV[at + 5])
+      -- By the log's clock, which the stamps follow: the server's may be behind it, and be set right later.
+      redis.call('SET', key, value, 'PXAT', string.format('%.0f', ms + ARGV[at + 5]))
     end
     if ARGV[at + 3] == '' then
       redis.call('ZREM', KEYS[3], intent)

@@ -1,0 +1,55 @@
+//! A server whose wall clock is set while the ledger is in use: no key is taken for new that is not.
+
+use std::sync::Arc;
+
+use oncely_core::{Created, Store, StoreErrorKind, Wrote};
+use oncely_testkit::servers::Redis;
+
+use crate::common::{LONG, draft, finish, id, running};
+use crate::open;
+
+/// More than the keys of ended records are kept for.
+const TWO_MONTHS: i64 = 60 * 86_400;
+
+fn server() -> Redis {
+    Redis::builder().movable_clock().start().unwrap()
+}
+
+async fn claim(store: &Arc<dyn Store>, key: &str) -> Result<Created, oncely_core::StoreError> {
+    store.create(id(key), draft(key, running(), LONG), vec![]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ended_while_the_clock_was_behind_is_known_when_it_is_set_right() {
+    let server = server();
+    let before = finish(&open(&server.url()).await, "before").await;
+    server.move_clock(-TWO_MONTHS).unwrap();
+    let behind = open(&server.url()).await;
+    let now = behind.now().await.unwrap();
+    assert!(now < before.record.changed_at, "the clock has not moved: the harness is blind");
+    // The log is ahead of the clock, and stands still: nobody is refused for that.
+    let ended = finish(&behind, "behind").await;
+    assert!(ended.record.changed_at >= before.record.changed_at);
+    server.move_clock(0).unwrap();
+    let after = open(&server.url()).await;
+    match claim(&after, "behind").await.unwrap() {
+        Created::Exists(there) => assert_eq!(there.record, ended.record),
+        Created::New(_) => panic!("the key is new again, long before its time"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_a_leapt_clock_has_forgotten_is_not_won() {
+    let server = server();
+    let store = open(&server.url()).await;
+    finish(&store, "known").await;
+    server.move_clock(TWO_MONTHS).unwrap();
+    let error = claim(&store, "known").await.unwrap_err();
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unavailable, Wrote::Maybe), "{error}");
+    assert!(error.message.contains("has leapt ahead by 51"), "{error}");
+    assert!(error.message.contains("nothing was started"), "{error}");
+    server.move_clock(0).unwrap();
+    // The claim is there, and is disowned by its token: nobody else wins it meanwhile.
+    assert!(matches!(claim(&store, "known").await.unwrap(), Created::Exists(_)));
+    finish(&store, "new").await;
+}
