@@ -18,6 +18,7 @@ use super::value::{
     DUE_FIRST, DUE_REJECTED, Filed, Found, filed, filed_again, filed_state, pack, pack_entries, read_version,
     unpack, version_of, version_text,
 };
+use crate::leap::Leapt;
 use crate::unreadable;
 use crate::wire::Damaged;
 
