@@ -325,3 +325,25 @@ fn a_query_of_the_client_is_passed_on_and_does_not_make_a_retry_another_call() {
         assert!(seen.iter().any(|line| line.contains(&format!("\":path\": \"{path}\""))), "{path}");
     }
 }
+
+#[test]
+fn what_an_older_release_of_the_server_said_is_not_believed_of_a_new_session() {
+    let home = Home::new();
+    let server = server(&home, "json");
+    for (number, behind) in
+        [&["--url", &url(server.port)][..], &["--", "python3", script().to_str().unwrap()]].iter().enumerate()
+    {
+        let front = front(&home, behind);
+        let before = home.effects().len();
+        let pay = |web: &Web| {
+            web.call("pay", json!({ "amount": number }), &[]);
+            home.effects().len() - before
+        };
+        home.raise("payreads");
+        let old = Web::begin(front.port);
+        assert_eq!([pay(&old), pay(&old)], [1, 2], "a read goes to the server every time");
+        std::fs::remove_file(home.path("payreads")).unwrap();
+        let new = Web::begin(front.port);
+        assert_eq!([pay(&new), pay(&new), pay(&old)], [3; 3], "{behind:?}");
+    }
+}

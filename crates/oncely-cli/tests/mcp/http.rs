@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::web::{FORMS, Web, call, call_modern, front, open, send, server, start_server};
-use crate::world::{Client, Home, ONCELY, code, script, text};
+use crate::world::{Client, Home, ONCELY, code, modern_meta, script, text};
 
 fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}/mcp")
@@ -39,9 +39,17 @@ fn a_client_on_standard_input_speaks_with_a_server_at_an_address_in_both_eras() 
             assert_eq!(text(&client.call_modern("keyed", json!({})), 0), "done {}");
         }
         assert_eq!(client.request("nope", json!({}))["error"]["code"], -32601);
+        for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+            client.request(method, json!({ "taskId": "t-1", "_meta": modern_meta() }));
+        }
         client.end();
         assert_eq!(home.effects().len(), 2);
         let seen = requests(&home);
+        let tasks: Vec<_> = seen.iter().filter(|(body, _)| body["params"]["taskId"] == "t-1").collect();
+        assert!(
+            tasks.len() == 3 && tasks.iter().all(|(_, headers)| headers["mcp-name"] == "t-1"),
+            "{tasks:?}"
+        );
         assert!(seen.iter().all(|(_, headers)| headers["authorization"] == "Bearer s3cret"));
         let modern = seen.iter().rev().find(|(body, _)| body["params"]["name"] == "keyed").unwrap();
         assert_eq!(modern.1["mcp-method"], "tools/call");

@@ -256,7 +256,8 @@ mod tests {
             (STREAM.to_owned(), said),
             (format!("405 Method Not Allowed\r\n{empty}"), ""),
         ] {
-            let (mut server, _) = listener.accept().await.unwrap();
+            let asks = tokio::time::timeout(std::time::Duration::from_secs(20), listener.accept()).await;
+            let (mut server, _) = asks.expect("it does not ask again").unwrap();
             let mut asked = Vec::new();
             while !asked.ends_with(b"\r\n\r\n") {
                 asked.push(server.read_u8().await.unwrap());
