@@ -23,10 +23,20 @@ pub(crate) struct ServerClock(Mutex<Seen>);
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     newest_ms: u64,
-    /// The server's clock and ours at the last answer.
+    /// The server's clock at the last answer, and ours when it was asked: the answer may have lain there for long, unread.
     last: Option<(u64, u64)>,
     /// The newest time told before the clock was set far back.
     doubted_ms: u64,
+}
+
+/// When a server was asked, by our clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked(u64);
+
+impl Asked {
+    pub(crate) fn now() -> Self {
+        Self(boottime_ms())
+    }
 }
 
 /// A server's clock has leapt ahead by so many milliseconds.
@@ -50,18 +60,18 @@ impl Leapt {
 
 impl ServerClock {
     /// Takes note of the server's clock, and returns the newest time known of it.
-    pub(crate) fn told(&self, now: Millis) -> Result<Millis, Leapt> {
-        self.with(|seen| seen.told(now.0, boottime_ms()))
+    pub(crate) fn told(&self, now: Millis, asked: Asked) -> Result<Millis, Leapt> {
+        self.with(|seen| seen.told(now.0, asked.0, boottime_ms()))
     }
 
     /// Takes note of the server's clock, and returns the time by which to judge what other processes have stamped with it.
-    pub(crate) fn judged(&self, now: Millis) -> Result<Millis, Leapt> {
-        self.with(|seen| seen.judged(now.0, boottime_ms()))
+    pub(crate) fn judged(&self, now: Millis, asked: Asked) -> Result<Millis, Leapt> {
+        self.with(|seen| seen.judged(now.0, asked.0, boottime_ms()))
     }
 
     /// The same at a write, which stands whatever the clock said: a leap is not taken for the time.
-    pub(crate) fn written(&self, at: Millis) -> Millis {
-        self.with(|seen| seen.told(at.0, boottime_ms()).unwrap_or(Millis(seen.newest_ms)))
+    pub(crate) fn written(&self, at: Millis, asked: Asked) -> Millis {
+        self.with(|seen| seen.told(at.0, asked.0, boottime_ms()).unwrap_or(Millis(seen.newest_ms)))
     }
 
     /// The newest time that was rightly seen.
@@ -80,7 +90,7 @@ impl ServerClock {
 }
 
 impl Seen {
-    fn told(&mut self, now_ms: u64, ours_ms: u64) -> Result<Millis, Leapt> {
+    fn told(&mut self, now_ms: u64, asked_ms: u64, ours_ms: u64) -> Result<Millis, Leapt> {
         if let Some((theirs, ours)) = self.last {
             let gained = now_ms.saturating_sub(theirs).saturating_sub(ours_ms.saturating_sub(ours));
             if gained > LEAP_MS {
@@ -88,7 +98,7 @@ impl Seen {
             }
         }
         // A clock that was set back is measured from there on; the time that was told stands still meanwhile.
-        self.last = Some((now_ms, ours_ms));
+        self.last = Some((now_ms, asked_ms));
         if self.newest_ms.saturating_sub(now_ms) > LEAP_MS {
             self.doubted_ms = self.newest_ms;
         }
@@ -98,58 +108,73 @@ impl Seen {
 
     /// Others stamp with a clock that was set back: by a time that stands still above it, what they wrote just now would be
     /// old. By the clock itself nothing looks older than it is.
-    fn judged(&mut self, now_ms: u64, ours_ms: u64) -> Result<Millis, Leapt> {
-        let newest = self.told(now_ms, ours_ms)?;
+    fn judged(&mut self, now_ms: u64, asked_ms: u64, ours_ms: u64) -> Result<Millis, Leapt> {
+        let newest = self.told(now_ms, asked_ms, ours_ms)?;
         Ok(if newest.0 - now_ms > DISORDER_MS { Millis(now_ms) } else { newest })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{DISORDER_MS, LEAP_MS, Leapt, Seen, ServerClock};
+    use super::{Asked, DISORDER_MS, LEAP_MS, Leapt, Seen, ServerClock};
     use crate::clock::boottime_ms;
     use oncely_core::Millis;
 
     #[test]
     fn a_clock_may_be_set_back_and_drift_but_not_leap() {
         let mut seen = Seen::default();
-        assert_eq!(seen.told(1_000_000, 50), Ok(Millis(1_000_000)));
-        assert_eq!(seen.told(900_000, 60), Ok(Millis(1_000_000)), "it never runs backwards");
-        assert_eq!(seen.told(900_010, 70), Ok(Millis(1_000_000)));
+        assert_eq!(seen.told(1_000_000, 50, 50), Ok(Millis(1_000_000)));
+        assert_eq!(seen.told(900_000, 60, 60), Ok(Millis(1_000_000)), "it never runs backwards");
+        assert_eq!(seen.told(900_010, 70, 70), Ok(Millis(1_000_000)));
         let day = 86_400_000;
-        assert_eq!(seen.told(900_010 + day, 70 + day), Ok(Millis(900_010 + day)), "nobody asked for a day");
-        let leap = 900_010 + day + LEAP_MS + 1;
-        assert_eq!(seen.told(leap, 70 + day), Err(Leapt(LEAP_MS + 1)));
         assert_eq!(
-            seen.told(leap, 70 + day),
+            seen.told(900_010 + day, 70 + day, 70 + day),
+            Ok(Millis(900_010 + day)),
+            "nobody asked for a day"
+        );
+        let leap = 900_010 + day + LEAP_MS + 1;
+        assert_eq!(seen.told(leap, 70 + day, 70 + day), Err(Leapt(LEAP_MS + 1)));
+        assert_eq!(
+            seen.told(leap, 70 + day, 70 + day),
             Err(Leapt(LEAP_MS + 1)),
             "it does not become true by being repeated"
         );
-        assert!(seen.told(900_020 + day, 80 + day).is_ok(), "once it is set right, all is well");
+        assert!(seen.told(900_020 + day, 80 + day, 80 + day).is_ok(), "once it is set right, all is well");
     }
 
     #[test]
     fn what_others_stamp_with_a_clock_that_was_set_back_does_not_look_old() {
         let mut seen = Seen::default();
         let hour = 3_600_000;
-        assert_eq!(seen.judged(2 * hour, 50), Ok(Millis(2 * hour)));
+        assert_eq!(seen.judged(2 * hour, 50, 50), Ok(Millis(2 * hour)));
         let overtaken = 2 * hour - DISORDER_MS;
-        assert_eq!(seen.judged(overtaken, 60), Ok(Millis(2 * hour)), "answers overtake each other");
+        assert_eq!(seen.judged(overtaken, 60, 60), Ok(Millis(2 * hour)), "answers overtake each other");
         assert_eq!(seen.doubted_ms, 0);
-        assert_eq!(seen.judged(hour, 70), Ok(Millis(hour)), "ages are those of the clock that stamps");
+        assert_eq!(seen.judged(hour, 70, 70), Ok(Millis(hour)), "ages are those of the clock that stamps");
         assert_eq!(seen.newest_ms, 2 * hour, "and no stamp of ours is below an earlier one");
         assert_eq!(seen.doubted_ms, 2 * hour, "how long ago something before that was is not known");
-        assert_eq!(seen.judged(hour + 10, 80), Ok(Millis(hour + 10)));
+        assert_eq!(seen.judged(hour + 10, 80, 80), Ok(Millis(hour + 10)));
     }
 
     #[test]
     fn a_write_under_a_clock_that_has_leapt_stands_and_is_not_taken_for_the_time() {
         let clock = ServerClock::default();
-        let now = Millis(boottime_ms());
-        assert_eq!(clock.written(now), now);
-        assert_eq!(clock.written(now.plus(10 * LEAP_MS)), now);
+        let (now, asked) = (Millis(boottime_ms()), Asked::now());
+        assert_eq!(clock.written(now, asked), now);
+        assert_eq!(clock.written(now.plus(10 * LEAP_MS), asked), now);
         assert_eq!(clock.newest(), now);
-        assert!(clock.judged(now.plus(10 * LEAP_MS)).is_err());
-        assert_eq!(clock.judged(now), Ok(now));
+        assert!(clock.judged(now.plus(10 * LEAP_MS), asked).is_err());
+        assert_eq!(clock.judged(now, asked), Ok(now));
+    }
+
+    #[test]
+    fn an_answer_that_was_read_late_makes_no_leap_of_the_next_one() {
+        let mut seen = Seen::default();
+        let hour = 3_600_000;
+        assert!(seen.told(hour, 10, 20).is_ok());
+        // The machine slept while the answer lay there.
+        assert!(seen.told(hour + 20, 30, hour).is_ok());
+        assert_eq!(seen.told(2 * hour, hour, hour + 10), Ok(Millis(2 * hour)));
+        assert!(seen.told(3 * hour, hour + 20, hour + 30).is_err(), "and a leap is still one");
     }
 }

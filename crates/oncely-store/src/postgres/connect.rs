@@ -23,7 +23,7 @@ use super::options::{PostgresOptions, Prepared, port};
 use super::schema::{self, Found};
 use super::settings::{self, Server, Way};
 use super::tls::{self, Connector};
-use crate::leap::ServerClock;
+use crate::leap::{Asked, ServerClock};
 
 /// How long the way to a server may stay silent, in all, before it counts as gone.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -99,6 +99,7 @@ impl Door {
     /// The server that is fit; of several that call themselves primary, the one of the newest timeline. Else what one
     /// that answered said.
     async fn open_first(&self, config: &Config) -> Result<Link, StoreError> {
+        let asked = Asked::now();
         let mut opening = JoinSet::new();
         for (at, host) in config.get_hosts().iter().enumerate() {
             let (door, config, host) = (self.clone(), config.clone(), host.clone());
@@ -141,7 +142,7 @@ impl Door {
             self.steady_since.fetch_max(taken_over.0, Ordering::AcqRel);
         }
         // From here on a leap is noticed. One that is there already is refused to those who ask what is there.
-        let _ = self.clock.told(link.server.now);
+        let _ = self.clock.told(link.server.now, asked);
         Ok(link)
     }
 

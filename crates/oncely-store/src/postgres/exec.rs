@@ -13,6 +13,7 @@ use super::rows::{self, Half};
 use super::session::Session;
 use super::shared::Shared;
 use super::sql::Hot;
+use crate::leap::Asked;
 use crate::wire::Damaged;
 
 /// A record that is to be written.
@@ -68,7 +69,7 @@ pub(crate) async fn create_all(
     entries: &[Entry],
     patience: Patience,
 ) -> Result<Vec<Option<Outcome>>, Trouble> {
-    let floor = shared.floor();
+    let (floor, asked) = (shared.floor(), Asked::now());
     let creates = Creates::new(entries);
     let one = entries.len() == 1;
     let (count, millis) = (entries.len() as i64, patience.millis());
@@ -82,7 +83,7 @@ pub(crate) async fn create_all(
     let mut outcomes: Vec<Option<Outcome>> = entries.iter().map(|_| None).collect();
     let Some(first) = answered.first() else { return Ok(outcomes) };
     let at = rows::now(first, 0)?;
-    let now = shared.judged(rows::clock(first)?);
+    let now = shared.judged(rows::clock(first)?, asked);
     let won: Vec<i64> = match one {
         true => first.try_get::<_, Option<i64>>(1)?.into_iter().collect(),
         false => first.try_get::<_, Option<Vec<i64>>>(1)?.unwrap_or_default(),
@@ -119,7 +120,7 @@ pub(crate) async fn put_all(
     entries: &[Entry],
     patience: Patience,
 ) -> Result<Vec<Option<Outcome>>, Trouble> {
-    let floor = shared.floor();
+    let (floor, asked) = (shared.floor(), Asked::now());
     let puts = Puts::new(entries);
     let one = entries.len() == 1;
     let (count, millis) = (entries.len() as i64, patience.millis());
@@ -132,7 +133,7 @@ pub(crate) async fn put_all(
     };
     let mut outcomes: Vec<Option<Outcome>> = entries.iter().map(|_| None).collect();
     let Some(row) = answered.first() else { return Ok(outcomes) };
-    let (at, now) = (rows::now(row, 0)?, shared.door.clock.written(rows::clock(row)?));
+    let (at, now) = (rows::now(row, 0)?, shared.door.clock.written(rows::clock(row)?, asked));
     let version = Version(u64::try_from(row.try_get::<_, i64>(1)?).unwrap_or(0));
     let numbers = |column: usize| -> Result<Vec<usize>, Trouble> {
         if one {
@@ -196,6 +197,7 @@ pub(crate) async fn load_many(
     session: &mut Session,
     intents: &[IntentId],
 ) -> Result<(Millis, Found), Trouble> {
+    let asked = Asked::now();
     let heads: Vec<Half> = intents.iter().map(rows::head).collect();
     let answered = match heads.as_slice() {
         [head] => session.read(Hot::LoadOne, &[(head, Type::UUID)]).await?,
@@ -203,7 +205,7 @@ pub(crate) async fn load_many(
     };
     let places: HashMap<Half, &IntentId> = heads.iter().copied().zip(intents).collect();
     let first = answered.first().ok_or(Damaged("the server does not tell the time"))?;
-    let (now, mut found) = (shared.judged(rows::now(first, 0)?)?, Found::new());
+    let (now, mut found) = (shared.judged(rows::now(first, 0)?, asked)?, Found::new());
     for row in &answered {
         let Some(intent) = row.try_get::<_, Option<Half>>(1)?.and_then(|head| places.get(&head)) else {
             continue;

@@ -20,6 +20,7 @@ use super::shared::Shared;
 use super::sql::CLOCK;
 use super::{moving, purge, read};
 use crate::codec::pack_events;
+use crate::leap::Asked;
 use crate::wire::Damaged;
 
 /// How long a machine that waits for a record is told of its change, unless it says again that it waits.
@@ -70,9 +71,10 @@ async fn perform(shared: &Shared, session: &mut Session, job: Job) -> Result<Ans
 }
 
 pub(crate) async fn now(shared: &Shared, session: &mut Session) -> Result<Millis, Trouble> {
+    let asked = Asked::now();
     let rows = session.read_sql(&format!("SELECT {CLOCK}"), &[]).await?;
     let row = rows.first().ok_or(Damaged("the server does not tell the time"))?;
-    Ok(shared.judged(rows::now(row, 0)?)?)
+    Ok(shared.judged(rows::now(row, 0)?, asked)?)
 }
 
 /// Removes a record and keeps its trail: what was done must stay readable.
@@ -113,9 +115,10 @@ SELECT {CLOCK}, won.trail IS NOT NULL FROM c LEFT JOIN won ON true"
         (&events, Type::BYTEA),
         (&floor, Type::INT8),
     ];
+    let asked = Asked::now();
     let answered = session.write_sql(&sql, &params).await?;
     if let Some(row) = answered.first() {
-        shared.door.clock.written(rows::now(row, 0)?);
+        shared.door.clock.written(rows::now(row, 0)?, asked);
         if row.try_get(1)? {
             shared.watchers.changed(&intent, None);
             shared.tell_others(vec![head]);
@@ -156,12 +159,12 @@ INSERT INTO {schema}.audit (seq, at, events) SELECT c.seq, c.now, $2 FROM c RETU
     let mut heads: Vec<Half> = events.iter().map(|event| rows::head(&event.intent)).collect();
     heads.sort_unstable();
     heads.dedup();
-    let (packed, floor) = (pack_events(&events), shared.floor());
+    let (packed, floor, asked) = (pack_events(&events), shared.floor(), Asked::now());
     let answered = session
         .write_sql(&sql, &[(&heads, Type::UUID_ARRAY), (&packed, Type::BYTEA), (&floor, Type::INT8)])
         .await?;
     if let Some(row) = answered.first() {
-        shared.door.clock.written(rows::now(row, 0)?);
+        shared.door.clock.written(rows::now(row, 0)?, asked);
     }
     Ok(())
 }

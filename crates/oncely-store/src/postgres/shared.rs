@@ -16,6 +16,7 @@ use super::rows::Half;
 use super::session::{Names, Session};
 use super::sql::Statements;
 use super::waiters::Waiters;
+use crate::leap::Asked;
 use crate::requests::Opener;
 use crate::tallies::Tallies;
 
@@ -83,8 +84,8 @@ impl Shared {
     }
 
     /// Takes note of a time that the server told, and answers by which time records are judged.
-    pub(crate) fn judged(&self, now: Millis) -> Result<Millis, StoreError> {
-        self.door.clock.judged(now).map_err(|leapt| {
+    pub(crate) fn judged(&self, now: Millis, asked: Asked) -> Result<Millis, StoreError> {
+        self.door.clock.judged(now, asked).map_err(|leapt| {
             let message = leapt.text(&format!("the server of {}", self.address));
             StoreError::before(StoreErrorKind::Unavailable, message)
         })

@@ -4,7 +4,7 @@
 
 use oncely_core::Millis;
 
-use crate::leap::{Leapt, ServerClock};
+use crate::leap::{Asked, Leapt, ServerClock};
 
 /// The clocks of all shards.
 pub(crate) struct Clocks(Vec<ServerClock>);
@@ -16,12 +16,12 @@ impl Clocks {
 
     /// Takes note of a shard's clock, and returns the newest time known of it.
     pub(crate) fn told(&self, shard: u16, now: Millis) -> Result<Millis, Leapt> {
-        self.0.get(usize::from(shard)).map_or(Ok(now), |clock| clock.told(now))
+        self.0.get(usize::from(shard)).map_or(Ok(now), |clock| clock.told(now, Asked::now()))
     }
 
     /// The time of a write to a record that was there. It is the record's, whatever it is; but a leap is not taken for the
     /// time. A claim is another matter: whether there was no record is the server's word, and it forgets by its clock.
     pub(crate) fn written(&self, shard: u16, at: Millis) -> Millis {
-        self.0.get(usize::from(shard)).map_or(at, |clock| clock.written(at))
+        self.0.get(usize::from(shard)).map_or(at, |clock| clock.written(at, Asked::now()))
     }
 }
