@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::link::{Asks, Request};
+use super::queue::UnderWay;
 use super::resp::{Value, command};
 
 /// Most records in one call of a script: the server does nothing else meanwhile.
@@ -24,6 +25,8 @@ pub(crate) struct Flight {
     pub(crate) bytes: usize,
     pub(crate) deadline: Instant,
     pub(crate) limit: Duration,
+    /// While others wait for it to be over, and until when they do at most.
+    pub(crate) under_way: Option<(UnderWay, Instant)>,
 }
 
 /// A wait for replicas.
