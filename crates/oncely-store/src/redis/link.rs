@@ -40,16 +40,20 @@ pub(crate) struct Part {
     key_count: usize,
     arguments: Vec<u8>,
     argument_count: usize,
+    /// How many places in the log it takes if it is written.
+    pub(crate) places: u64,
 }
 
 impl Part {
-    pub(crate) fn new(script: Script, keys: &[&[u8]], arguments: &[&[u8]]) -> Self {
+    /// With so many entries of events, which are its last arguments.
+    pub(crate) fn new(script: Script, keys: &[&[u8]], arguments: &[&[u8]], entries: usize) -> Self {
         Self {
             script,
             keys: encode_parts(keys),
             key_count: keys.len(),
             arguments: encode_parts(arguments),
             argument_count: arguments.len(),
+            places: entries.max(1) as u64,
         }
     }
 }
