@@ -96,7 +96,7 @@ impl Shared {
     pub(crate) fn ask_create(&self, intent: &IntentId, draft: &Draft, events: &[Event]) -> Asked {
         let arguments = create_arguments(intent, draft, events);
         let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
-        let part = Part::new(Script::Create, &[&self.keys.record(intent)], &arguments);
+        let part = Part::new(Script::Create, &[&self.keys.record(intent)], &arguments, arguments.len() - 2);
         self.run_part(self.keys.shard(intent), part)
     }
 
@@ -144,18 +144,16 @@ impl Shared {
             Change::Remove => (Vec::new(), Filed::never(), "t"),
         };
         let begins = if events.iter().any(|event| event.kind == EventKind::Began) { "b" } else { "" };
-        let flags = [tell, begins].concat();
         let (version, entries) = (version_line(expected), pack_entries(events));
-        let count = entries.len().to_string();
-        let mut arguments: Vec<&[u8]> = Vec::with_capacity(8 + entries.len());
-        arguments.extend([&intent.0[..], version.as_bytes(), &body]);
-        arguments.extend([filed.due.as_bytes(), filed.from.as_bytes(), filed.keep.as_bytes()]);
-        arguments.extend([flags.as_bytes(), count.as_bytes()]);
+        let Filed { due, from, keep } = filed;
+        let filed = format!("{due},{from},{keep},{tell}{begins},{}", entries.len());
+        let mut arguments: Vec<&[u8]> = Vec::with_capacity(3 + entries.len());
+        arguments.extend([version.as_bytes(), filed.as_bytes(), &body]);
         arguments.extend(entries.iter().map(Vec::as_slice));
         let (record, gone) = (self.keys.record(intent), self.keys.gone(intent));
         // A key that is not there makes a server refuse the whole call while it hands on its slot.
         let keys: &[&[u8]] = if body.is_empty() { &[&record, &gone] } else { &[&record] };
-        self.run_part(self.keys.shard(intent), Part::new(Script::Replace, keys, &arguments))
+        self.run_part(self.keys.shard(intent), Part::new(Script::Replace, keys, &arguments, entries.len()))
     }
 
     pub(crate) async fn replaced(
@@ -356,9 +354,11 @@ fn version_line(version: Version) -> String {
 pub(crate) fn create_arguments(intent: &IntentId, draft: &Draft, events: &[Event]) -> Vec<Vec<u8>> {
     let Filed { due, from, keep } = filed(draft);
     let entries = pack_entries(events);
-    let mut arguments = Vec::with_capacity(6 + entries.len());
-    arguments.extend([intent.0.to_vec(), pack(intent, draft)]);
-    arguments.extend([due, from, keep, entries.len().to_string()].map(String::into_bytes));
+    // Most claims: the script knows it by heart.
+    let is_plain = entries.len() == 1 && [&due, &from, &keep].iter().all(|part| part.is_empty());
+    let filed = if is_plain { String::new() } else { format!("{due},{from},{keep},{}", entries.len()) };
+    let mut arguments = Vec::with_capacity(2 + entries.len());
+    arguments.extend([filed.into_bytes(), pack(intent, draft)]);
     arguments.extend(entries);
     arguments
 }

@@ -11,7 +11,8 @@
 //! again. So no caller can be handed another one's answer.
 //!
 //! The server syncs once for all that it has read in one go, and reads about 16 KiB of each connection. So several
-//! connections are used, and each has about that much under way; nothing waits here while a connection has room.
+//! connections are used, and each has about that much under way. A connection takes nothing while it has little room: a
+//! pipeline of one request costs the server nearly as much as one of many.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,8 +25,9 @@ use super::connect::Wire;
 use super::errors::{Broken, Redirect, cut_off, is_other_type, odd, redirect, refused};
 use super::flight::{Flight, Wait, confirmed, replies_of, share, together, wrote};
 use super::gate;
-use super::link::{Asks, Node, Part, Request, encode_together};
+use super::link::{Asks, Part, Request, encode_together};
 use super::options::RedisServer;
+use super::queue::{Node, UnderWay};
 use super::reach::End;
 use super::resp::{Value, command};
 use super::router::Router;
@@ -35,6 +37,8 @@ const WINDOW_BYTES: usize = 16 * 1024;
 /// First pause after a failed connection, doubled up to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(1);
+/// A pipeline that takes longer is not waited for: nothing that comes later has to be put together with more.
+const SLOW: Duration = Duration::from_millis(5);
 /// How long a whole pipeline waits for replicas, whether it has written something or not.
 const SHORT: Duration = Duration::from_millis(5);
 
@@ -59,6 +63,8 @@ pub(crate) async fn drive(node: Arc<Node>, router: Arc<Router>) {
                     Some(broken) => link.give_up(broken),
                     None => {}
                 }
+                drop(link);
+                node.nudge();
                 // Servers close what is idle. Whether one is gone is not known before it is tried.
                 if is_lost
                     && is_idle
@@ -100,15 +106,15 @@ impl<'a> Link<'a> {
     }
 
     /// Works until the connection is of no use any more; says why, if it broke.
-    async fn run(&mut self, node: &Node) -> Option<Broken> {
+    async fn run(&mut self, node: &Arc<Node>) -> Option<Broken> {
         let mut next = None;
         let mut keep = Keep::Yes;
         loop {
             if keep == Keep::No && self.flights.is_empty() && self.short.is_empty() {
                 return None;
             }
-            if let Some(batch) = next.take()
-                && let Err(broken) = self.send(batch).await
+            if let Some((batch, under_way)) = next.take()
+                && let Err(broken) = self.send(batch, under_way).await
             {
                 return Some(broken);
             }
@@ -117,6 +123,14 @@ impl<'a> Link<'a> {
             }
             let free = WINDOW_BYTES.saturating_sub(self.flights.iter().map(|flight| flight.bytes).sum());
             let deadline = self.flights.front().map(|flight| (flight.deadline, flight.limit));
+            let has_room = self.flights.is_empty() || free >= WINDOW_BYTES / 2;
+            let takes = has_room && keep == Keep::Yes && !self.waits_on();
+            if !takes {
+                // What may start meanwhile starts elsewhere.
+                node.nudge();
+            }
+            let slow =
+                self.flights.iter().find_map(|flight| flight.under_way.as_ref().map(|(_, slow)| *slow));
             tokio::select! {
                 biased;
                 // Also while nothing is asked: a connection that is closed meanwhile must not be sent anything.
@@ -126,20 +140,30 @@ impl<'a> Link<'a> {
                     Ok(Keep::No) => keep = Keep::No,
                     Err(broken) => return Some(broken),
                 },
-                batch = node.next(free), if free > 0 && keep == Keep::Yes && !self.waits_on() => next = Some(batch),
-                () = until(deadline), if deadline.is_some() => {
+                batch = node.next(free), if takes => next = Some(batch),
+                () = until(deadline.map(|(deadline, _)| deadline)), if deadline.is_some() => {
                     return Some(Broken::Slow(deadline.map_or(Duration::ZERO, |(_, limit)| limit)));
                 }
+                () = until(slow), if slow.is_some() => self.wait_no_longer(),
             }
         }
     }
 
     /// Sends a pipeline.
-    async fn send(&mut self, batch: Vec<Request>) -> Result<(), Broken> {
+    async fn send(&mut self, batch: Vec<Request>, under_way: UnderWay) -> Result<(), Broken> {
         let wait = self.short_wait(&batch);
         let calls = together(batch);
         let pipeline = self.pipeline(&calls, wait);
-        self.take_off(calls.into(), Vec::new(), wait, pipeline).await
+        let under_way = Some((under_way, Instant::now() + SLOW));
+        self.take_off(calls.into(), Vec::new(), wait, pipeline, under_way).await
+    }
+
+    /// What has been under way for long is a reason for others to wait no more.
+    fn wait_no_longer(&mut self) {
+        let now = Instant::now();
+        for flight in &mut self.flights {
+            flight.under_way.take_if(|(_, slow)| *slow <= now);
+        }
     }
 
     /// Waits on for replicas that have not confirmed yet what was written.
@@ -157,7 +181,7 @@ impl<'a> Link<'a> {
         }
         let patience = self.router.dialer.options.wait_timeout;
         let wait = Wait { replicas, patience, is_last: true };
-        self.take_off(VecDeque::new(), short, Some(wait), wait.encode()).await
+        self.take_off(VecDeque::new(), short, Some(wait), wait.encode(), None).await
     }
 
     /// Whether replicas are waited for, and nothing else is sent.
@@ -185,11 +209,21 @@ impl<'a> Link<'a> {
         answered: Vec<(Request, Vec<Value>)>,
         wait: Option<Wait>,
         pipeline: Vec<u8>,
+        under_way: Option<(UnderWay, Instant)>,
     ) -> Result<(), Broken> {
         let limit = self.router.dialer.options.timeout + wait.map_or(Duration::ZERO, |wait| wait.patience);
         let deadline = Instant::now() + limit;
         let (partial, bytes) = (Vec::new(), pipeline.len());
-        self.flights.push_back(Flight { waiting, partial, answered, wait, bytes, deadline, limit });
+        self.flights.push_back(Flight {
+            waiting,
+            partial,
+            answered,
+            wait,
+            bytes,
+            deadline,
+            limit,
+            under_way,
+        });
         match tokio::time::timeout_at(deadline, self.wire.send(&pipeline)).await {
             Ok(sent) => sent,
             Err(_) => Err(Broken::Slow(limit)),
@@ -305,9 +339,9 @@ enum Keep {
     No,
 }
 
-async fn until(deadline: Option<(Instant, Duration)>) {
-    match deadline {
-        Some((deadline, _)) => sleep_until(deadline).await,
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
         None => std::future::pending().await,
     }
 }

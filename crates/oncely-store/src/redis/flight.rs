@@ -3,10 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use oncely_core::Version;
 use tokio::time::Instant;
 
 use super::link::{Asks, Request};
+use super::queue::UnderWay;
 use super::resp::{Value, command};
+use super::value::{read_version, version_text};
 
 /// Most records in one call of a script: the server does nothing else meanwhile.
 const TOGETHER_MAX: usize = 32;
@@ -24,6 +27,8 @@ pub(crate) struct Flight {
     pub(crate) bytes: usize,
     pub(crate) deadline: Instant,
     pub(crate) limit: Duration,
+    /// While others wait for it to be over, and until when they do at most.
+    pub(crate) under_way: Option<(UnderWay, Instant)>,
 }
 
 /// A wait for replicas.
@@ -86,9 +91,27 @@ pub(crate) fn share(mut call: Vec<Request>, mut replies: Vec<Value>) -> Vec<(Req
         Value::Array(items) if items.len() == call.len() => {
             call.into_iter().zip(items.into_iter().map(|item| vec![item])).collect()
         }
+        Value::Bytes(first) => match read_version(&first) {
+            Ok((first, _)) => share_places(call, first),
+            Err(_) => call.into_iter().map(|request| (request, vec![Value::Nil])).collect(),
+        },
         // A refusal is for all of them.
         other => call.into_iter().map(|request| (request, vec![other.clone()])).collect(),
     }
+}
+
+/// All were written: each has taken its places, one after the other from the first, and the last of them is its version.
+fn share_places(call: Vec<Request>, first: Version) -> Vec<(Request, Vec<Value>)> {
+    let mut next = first.0;
+    call.into_iter()
+        .map(|request| {
+            if let Asks::Part(part) = &request.asks {
+                next += part.places;
+            }
+            let version = version_text(Version(next - 1)).into_bytes();
+            (request, vec![Value::Array(vec![Value::Int(1), Value::Bytes(version)])])
+        })
+        .collect()
 }
 
 /// Whether enough replicas have what was written on this connection before.
@@ -113,3 +136,32 @@ pub(crate) fn wrote(request: &Request, replies: &[Value]) -> bool {
 // A call's entry in the log has a place for each record, or for each part of its events if there are more of them.
 const _: () =
     assert!((TOGETHER_MAX * super::EVENTS_MAX.div_ceil(32)) as u64 <= super::value::ENTRY_PLACES_MAX);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Asks, Request, Value, share};
+    use crate::redis::link::{Part, Writes};
+    use crate::redis::outstanding::Outstanding;
+    use crate::redis::scripts::Script;
+
+    fn part(entries: usize) -> Request {
+        let asks = Asks::Part(Part::new(Script::Create, &[b"key"], &[], entries));
+        let (caller, ticket) = (tokio::sync::oneshot::channel().0, Arc::new(Outstanding::default()).enter());
+        Request { shard: 0, asks, writes: Writes::Yes, hops: 0, asking: false, caller, ticket }
+    }
+
+    #[test]
+    fn each_of_those_that_were_written_together_has_the_last_of_its_own_places() {
+        let call = vec![part(2), part(0), part(1), part(3)];
+        let shared = share(call, vec![Value::Bytes(b"1794796800123-7".to_vec())]);
+        for ((_, replies), sequence) in shared.into_iter().zip([8, 9, 10, 13]) {
+            let version = format!("1794796800123-{sequence}").into_bytes();
+            assert_eq!(replies, [Value::Array(vec![Value::Int(1), Value::Bytes(version)])]);
+        }
+        // What is no place is nobody's answer.
+        let odd = share(vec![part(1)], vec![Value::Bytes(b"OK".to_vec())]);
+        assert!(odd.iter().all(|(_, replies)| *replies == [Value::Nil]));
+    }
+}

@@ -1,20 +1,11 @@
-//! Requests, and the queue of those that wait for one server.
+//! Requests to one server, and how several become one call.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use oncely_core::{StoreError, Wrote};
+use tokio::sync::oneshot;
 
-use oncely_core::{StoreError, StoreErrorKind, Wrote};
-use tokio::sync::{Notify, oneshot};
-
-use super::options::RedisServer;
 use super::outstanding::Ticket;
-use super::reach::Reach;
 use super::resp::{Value, encode_parts};
 use super::scripts::Script;
-
-/// Most bytes of requests that wait for one server.
-const QUEUED_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// The answer to a request, for its caller.
 pub(crate) type Answer = Result<Vec<Value>, StoreError>;
@@ -49,16 +40,20 @@ pub(crate) struct Part {
     key_count: usize,
     arguments: Vec<u8>,
     argument_count: usize,
+    /// How many places in the log it takes if it is written.
+    pub(crate) places: u64,
 }
 
 impl Part {
-    pub(crate) fn new(script: Script, keys: &[&[u8]], arguments: &[&[u8]]) -> Self {
+    /// With so many entries of events, which are its last arguments.
+    pub(crate) fn new(script: Script, keys: &[&[u8]], arguments: &[&[u8]], entries: usize) -> Self {
         Self {
             script,
             keys: encode_parts(keys),
             key_count: keys.len(),
             arguments: encode_parts(arguments),
             argument_count: arguments.len(),
+            places: entries.max(1) as u64,
         }
     }
 }
@@ -161,161 +156,5 @@ impl Request {
             && one.keys != two.keys
             && !self.asking
             && !other.asking
-    }
-}
-
-/// What waits for one server.
-pub(crate) struct Node {
-    pub(crate) server: RedisServer,
-    pub(crate) reach: Reach,
-    waiting: Mutex<Waiting>,
-    queued: AtomicUsize,
-    queued_bytes: AtomicUsize,
-    /// Wakes a connection that has nothing to do: the one that had something last, so that few are kept busy.
-    stir: Notify,
-    /// Asks for one more connection.
-    more: Notify,
-}
-
-#[derive(Default)]
-struct Waiting {
-    queue: VecDeque<Request>,
-    /// Connections that wait for something to do.
-    idle: usize,
-    /// How often something was taken.
-    taken: u64,
-}
-
-impl Node {
-    pub(crate) fn new(server: RedisServer) -> Self {
-        Self {
-            server,
-            reach: Reach::default(),
-            waiting: Mutex::default(),
-            queued: AtomicUsize::new(0),
-            queued_bytes: AtomicUsize::new(0),
-            stir: Notify::new(),
-            more: Notify::new(),
-        }
-    }
-
-    /// How many requests wait.
-    pub(crate) fn len(&self) -> usize {
-        self.queued.load(Ordering::Relaxed)
-    }
-
-    /// Queues a request, unless too much waits already.
-    pub(crate) fn push(&self, request: Request, most: usize) {
-        let bytes = request.len();
-        let before = self.queued.fetch_add(1, Ordering::Relaxed);
-        let bytes_before = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if before >= most || bytes_before + bytes > QUEUED_BYTES_MAX {
-            self.queued.fetch_sub(1, Ordering::Relaxed);
-            self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            let message = format!(
-                "{before} requests ({bytes_before} bytes) wait for {} already; nothing was written; try again",
-                self.server
-            );
-            return request.answer(Err(StoreError::before(StoreErrorKind::Overloaded, message)));
-        }
-        let mut waiting = self.lock();
-        waiting.queue.push_back(request);
-        self.wake_one(waiting);
-    }
-
-    /// Wakes who takes what is queued: a connection that has nothing to do, or else one that is made for it.
-    fn wake_one(&self, waiting: MutexGuard<'_, Waiting>) {
-        let is_any_idle = waiting.idle > 0;
-        drop(waiting);
-        if is_any_idle { self.stir.notify_last() } else { self.more.notify_last() }
-    }
-
-    /// How often something was taken.
-    pub(crate) fn taken(&self) -> u64 {
-        self.lock().taken
-    }
-
-    /// Takes what is queued, up to so many bytes, but at least one request. Nothing, if nothing is queued.
-    pub(crate) fn take(&self, bytes_max: usize) -> Vec<Request> {
-        self.take_from(self.lock(), bytes_max)
-    }
-
-    fn take_from(&self, mut waiting: MutexGuard<'_, Waiting>, bytes_max: usize) -> Vec<Request> {
-        let (mut count, mut bytes) = (0, 0);
-        for request in &waiting.queue {
-            if count > 0 && bytes + request.len() > bytes_max {
-                break;
-            }
-            bytes += request.len();
-            count += 1;
-        }
-        let batch: Vec<Request> = waiting.queue.drain(..count).collect();
-        waiting.taken += 1;
-        self.queued.fetch_sub(batch.len(), Ordering::Relaxed);
-        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        if !waiting.queue.is_empty() {
-            self.wake_one(waiting);
-        }
-        batch
-    }
-
-    /// [`take`](Self::take) for a connection, when there is something. Nothing is lost if this is given up.
-    pub(crate) async fn next(&self, bytes_max: usize) -> Vec<Request> {
-        let mut idle = Idle { node: self, is_counted: false };
-        loop {
-            {
-                let mut waiting = self.lock();
-                idle.set(&mut waiting, false);
-                if !waiting.queue.is_empty() {
-                    return self.take_from(waiting, bytes_max);
-                }
-                idle.set(&mut waiting, true);
-            }
-            self.stir.notified().await;
-        }
-    }
-
-    /// Returns when something is queued that no connection is there for. It stays there: while one more connection is made,
-    /// another may have time for it.
-    pub(crate) async fn wants_more(&self) {
-        loop {
-            {
-                let waiting = self.lock();
-                if !waiting.queue.is_empty() && waiting.idle == 0 {
-                    return;
-                }
-            }
-            self.more.notified().await;
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A connection that waits for something to do, as long as it is counted.
-struct Idle<'a> {
-    node: &'a Node,
-    is_counted: bool,
-}
-
-impl Idle<'_> {
-    fn set(&mut self, waiting: &mut Waiting, is_idle: bool) {
-        waiting.idle = waiting.idle + usize::from(is_idle) - usize::from(self.is_counted);
-        self.is_counted = is_idle;
-    }
-}
-
-impl Drop for Idle<'_> {
-    fn drop(&mut self) {
-        if self.is_counted {
-            let mut waiting = self.node.lock();
-            self.set(&mut waiting, false);
-            // It may have been woken for this, and does not come back for it.
-            if !waiting.queue.is_empty() {
-                self.node.wake_one(waiting);
-            }
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! The ledger on Redis or Valkey, one server or a cluster, for many machines.
 //!
 //! - `options`, `connect`, `checks`, `head`, `inspect`: opening, and refusing what is not safe.
-//! - `thread`, `router`, `slots`, `link`, `drive`, `flight`, `resp`, `outstanding`, `reach`: many callers, few connections, whole pipelines.
+//! - `thread`, `router`, `slots`, `link`, `queue`, `drive`, `flight`, `resp`, `outstanding`, `reach`: many callers, few connections, whole pipelines.
 //! - `keys`, `value`, `scripts`, `calls`: what is stored, and how it changes. `clocks`, `unconfirmed`: what is
 //!   believed of time, and of what was perhaps written.
 //! - `merge`, `listing`, `log`, `upkeep`: reading over all shards, purging, counting.
@@ -39,6 +39,7 @@ mod merge;
 mod moving;
 mod options;
 mod outstanding;
+mod queue;
 mod reach;
 mod resp;
 mod router;

@@ -20,9 +20,10 @@ use super::drive::drive;
 use super::errors::Redirect;
 use super::head::{self, Head};
 use super::keys::Keys;
-use super::link::{Answer, Asks, Node, Request, Terms, Writes};
+use super::link::{Answer, Asks, Request, Terms, Writes};
 use super::options::{RedisKind, RedisServer, server};
 use super::outstanding::Outstanding;
+use super::queue::Node;
 use super::scripts::{self, Flags, Names, Script};
 use super::slots::{Ranges, look_anywhere, primaries, ranges};
 

@@ -18,6 +18,8 @@ pub(crate) enum Script {
     Note,
     /// Lists what is due.
     Due,
+    /// Cuts the end of the log.
+    Cut,
     /// Puts the entries of a record right.
     Reindex,
     /// Adds to counters.
@@ -44,11 +46,12 @@ const GATE: &str = include_str!("scripts/gate.lua");
 const ALLOW_OOM: &str = "#!lua flags=allow-oom\n";
 
 /// In the order of [`Script`]: what comes before it, itself, and whether it is to be run when memory is full.
-const SOURCES: [(&[&str], &str, bool); 12] = [
+const SOURCES: [(&[&str], &str, bool); 13] = [
     (&[ADD, GATE], include_str!("scripts/create.lua"), false),
     (&[ADD, GATE, JOIN], include_str!("scripts/replace.lua"), true),
     (&[ADD, GATE, JOIN, REMEMBER], include_str!("scripts/note.lua"), true),
     (&[GATE], include_str!("scripts/due.lua"), true),
+    (&[GATE], include_str!("scripts/cut.lua"), true),
     (&[], include_str!("scripts/reindex.lua"), true),
     (&[], include_str!("scripts/tally.lua"), true),
     (&[], include_str!("scripts/confirm.lua"), true),

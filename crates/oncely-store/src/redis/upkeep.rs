@@ -29,19 +29,28 @@ impl Shared {
     pub(crate) async fn purge(&self, limit: usize) -> Result<PurgeReport, StoreError> {
         let limit = limit.clamp(1, PAGE_MAX);
         let mut report = PurgeReport::default();
-        let mut due = Vec::new();
+        let (mut due, mut cuts) = (Vec::new(), Vec::new());
         for (shard, asked) in
             (0..self.keys.shards()).map(|shard| (shard, self.ask_due(shard, limit + 1))).collect::<Vec<_>>()
         {
             let reply = asked.replies().await?.pop().unwrap_or(Value::Nil);
-            let [Value::Int(cut), listed, seconds, micros] = reply.items() else {
+            let [Value::Int(0), listed, seconds, micros] = reply.items() else {
                 return Err(odd(&reply, &self.describe));
             };
+            // Before anything is dropped: a clock that has leapt would have all of it look old.
             let now = self.time(shard, seconds, micros)?;
-            report.events_removed += u64::try_from(*cut).unwrap_or(0);
-            report.more |= u64::try_from(*cut).is_ok_and(|cut| cut >= CUT_MAX);
+            cuts.extend(now.0.checked_sub(AUDIT_FOR_MS).map(|kept_from| self.ask_cut(shard, kept_from)));
             let members = listed.items().iter().filter_map(Value::bytes);
             due.extend(members.map(|member| (shard, member.to_vec(), now)));
+        }
+        for asked in cuts {
+            let reply = asked.replies().await?.pop().unwrap_or(Value::Nil);
+            let [Value::Int(cut)] = reply.items() else {
+                return Err(odd(&reply, &self.describe));
+            };
+            let cut = u64::try_from(*cut).unwrap_or(0);
+            report.events_removed += cut;
+            report.more |= cut >= CUT_MAX;
         }
         report.more |= due.len() > limit;
         due.truncate(limit);
@@ -72,18 +81,15 @@ impl Shared {
 
     fn ask_due(&self, shard: u16, limit: usize) -> Asked {
         let (limit, rejected) = (limit.to_string(), DUE_REJECTED.to_string());
-        let (audit, cut) = (AUDIT_FOR_MS.to_string(), CUT_MAX.to_string());
-        let arguments = [
-            self.router.mark(),
-            DUE_FIRST.as_bytes(),
-            limit.as_bytes(),
-            rejected.as_bytes(),
-            audit.as_bytes(),
-            cut.as_bytes(),
-        ];
-        let keys = &self.keys;
-        let names = [&keys.due(shard)[..], &keys.log(shard), &keys.head(shard)];
-        self.run(shard, Script::Due, &names, &arguments)
+        let arguments = [self.router.mark(), DUE_FIRST.as_bytes(), limit.as_bytes(), rejected.as_bytes()];
+        self.run(shard, Script::Due, &[&self.keys.due(shard), &self.keys.head(shard)], &arguments)
+    }
+
+    /// Drops events of the log that are older than this, some at a time.
+    fn ask_cut(&self, shard: u16, kept_from: u64) -> Asked {
+        let (kept_from, most) = (kept_from.to_string(), CUT_MAX.to_string());
+        let arguments = [self.router.mark(), kept_from.as_bytes(), most.as_bytes()];
+        self.run(shard, Script::Cut, &[&self.keys.log(shard), &self.keys.head(shard)], &arguments)
     }
 
     /// Lets the machine say what becomes of a record that is listed as due. Its entries may be older than itself.

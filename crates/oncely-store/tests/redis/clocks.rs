@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use oncely_core::{Created, Store, StoreErrorKind, Wrote};
+use oncely_core::limits::AUDIT_FOR_MS;
+use oncely_core::{Created, LogQuery, Store, StoreErrorKind, Wrote};
 use oncely_testkit::servers::Redis;
 
 use crate::common::{LONG, draft, finish, id, running};
@@ -52,4 +53,27 @@ async fn a_key_that_a_leapt_clock_has_forgotten_is_not_won() {
     // The claim is there, and is disowned by its token: nobody else wins it meanwhile.
     assert!(matches!(claim(&store, "known").await.unwrap(), Created::Exists(_)));
     finish(&store, "new").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_by_a_clock_that_has_leapt_drops_no_events() {
+    let server = server();
+    // The server drops whole blocks of the log: here a block is one entry.
+    server.cli(&["CONFIG", "SET", "stream-node-max-entries", "1"]).unwrap();
+    let store = open(&server.url()).await;
+    for n in 0..3 {
+        finish(&store, &format!("k{n}")).await;
+    }
+    server.move_clock(TWO_MONTHS + (AUDIT_FOR_MS / 1_000) as i64).unwrap();
+    let error = store.purge(100).await.unwrap_err();
+    assert!(error.message.contains("has leapt ahead"), "{error}");
+    server.move_clock(0).unwrap();
+    let report = store.purge(100).await.unwrap();
+    assert_eq!(report.events_removed, 0, "{report:?}");
+    let log = store.log(LogQuery { limit: 100, ..LogQuery::default() }).await.unwrap().items;
+    assert_eq!(log.len(), 6, "{log:?}");
+    // By a clock that is believed they are dropped.
+    server.move_clock(TWO_MONTHS + (AUDIT_FOR_MS / 1_000) as i64).unwrap();
+    let report = open(&server.url()).await.purge(100).await.unwrap();
+    assert_eq!(report.events_removed, 6, "{report:?}");
 }
