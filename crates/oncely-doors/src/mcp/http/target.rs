@@ -227,14 +227,16 @@ mod tests {
         };
         let call = tokio::spawn(call);
         let (_silent, client) = listener.accept().await.unwrap();
-        let port = format!(":{:04X}", client.port());
+        // Both, for an earlier connection from the same port may still be listed.
+        let [from, to] =
+            [client, listener.local_addr().unwrap()].map(|address| format!(":{:04X}", address.port()));
         // Once what it was sent has arrived, its end of the connection has a timer of this kind, and without questions none.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
         loop {
             let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
             let fields = |line: &str| line.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
             let timers: Vec<String> = (table.lines().map(fields))
-                .filter(|fields| fields[1].ends_with(&port))
+                .filter(|fields| fields[1].ends_with(&from) && fields[2].ends_with(&to))
                 .map(|fields| fields[5].clone())
                 .collect();
             if timers.len() == 1 && timers[0].starts_with("02:") {
