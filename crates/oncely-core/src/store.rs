@@ -12,7 +12,8 @@
 //! 4. **An error says whether something may have been written** ([`Wrote`]). After [`Wrote::Maybe`] the caller must look
 //!    for its own token before it decides anything, and must not start the effect.
 //! 5. **Time is the store's.** Stamps are taken at the write, and every read returns `now` by the same clock, which
-//!    never runs backwards and does not follow jumps of the wall clock.
+//!    does not follow jumps of the wall clock and stamps nothing of one handle earlier than what it stamped before. Where a
+//!    server's clock was set back, `now` may follow it: ages then look smaller than they are, and never larger.
 //! 6. **A ledger that moves claims nothing** ([`Gate`]): the gate is looked at in the same atomic step as every write.
 //!    A write that is acknowledged after the gate was turned has passed the gate as it is now.
 //! 7. **A call that is dropped half-way** either happened or did not; it never leaves a lock behind.

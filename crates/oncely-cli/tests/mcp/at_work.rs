@@ -2,9 +2,9 @@
 
 use std::process::Output;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::world::{Home, ONCELY, code, text};
+use crate::world::{Client, Home, ONCELY, code, text};
 
 /// A check that says each time that it has not happened.
 const NOT_YET: &str = "check = \"exit 1\"\nwhen_unknown = \"check\"\n";
@@ -20,17 +20,23 @@ fn assert_refused(rejected: &Output) {
     assert!(!rejected.status.success() && said.contains("still running as pid"), "{said}");
 }
 
-#[test]
-fn a_call_that_was_cancelled_and_is_not_answered_is_not_run_again_while_its_server_lives() {
-    let home = Home::new();
-    home.write("oncely.toml", &format!("[tool.pay]\nforward_cancel = true\n{NOT_YET}"));
-    let mut client = home.ready();
+/// Cancels a call that has acted and goes on; returns what was asked for.
+fn begin_and_cancel(home: &Home, client: &mut Client) -> Value {
     let slow = json!({ "name": "pay", "arguments": { "amount": 7, "until": "go" } });
     let id = client.begin("tools/call", slow.clone());
     home.until_reached("go");
     client.send(
         &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } }),
     );
+    slow
+}
+
+#[test]
+fn a_call_that_was_cancelled_and_is_not_answered_is_not_run_again_while_its_server_lives() {
+    let home = Home::new();
+    home.write("oncely.toml", &format!("[tool.pay]\nforward_cancel = true\n{NOT_YET}"));
+    let mut client = home.ready();
+    let slow = begin_and_cancel(&home, &mut client);
     home.until(|| home.states() == [("pay".into(), "in_doubt".into())]);
     let answer = client.request("tools/call", slow.clone());
     assert_eq!(code(&answer["result"]), "OUTCOME_UNKNOWN", "{answer}");
@@ -72,12 +78,7 @@ fn a_call_that_was_answered_because_it_was_cancelled_is_not_run_again_while_its_
         home.write("oncely.toml", &policy);
         home.write("hasty", answer);
         let mut client = home.ready();
-        let slow = json!({ "name": "pay", "arguments": { "amount": 7, "until": "go" } });
-        let id = client.begin("tools/call", slow.clone());
-        home.until_reached("go");
-        client.send(
-            &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } }),
-        );
+        let slow = begin_and_cancel(&home, &mut client);
         home.until(|| home.states() != [("pay".into(), "running".into())]);
         let again = client.request("tools/call", slow);
         assert_eq!(code(&again["result"]), "OUTCOME_UNKNOWN", "{answer}: {again}");
