@@ -53,7 +53,9 @@ pub use process::{liveness, liveness_across_hosts, this_process};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOptions, RedisStore};
 #[cfg(feature = "sqlite")]
-pub use sqlite::{SqliteOptions, SqliteStore, SqliteTransaction, WrittenBy, bring_answers_together};
+pub use sqlite::{
+    SqliteInside, SqliteOptions, SqliteStore, SqliteTransaction, WrittenBy, bring_answers_together,
+};
 
 /// Opens the ledger at an address: `memory:`, `sqlite:PATH[?min_free=32MiB&...]`, a bare path of a SQLite file, or
 /// `postgres://USER@HOST/DATABASE[?schema=oncely&...]`.

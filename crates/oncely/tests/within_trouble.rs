@@ -74,6 +74,44 @@ async fn a_beginning_that_a_savepoint_took_back_keeps_nobody_from_committing() {
 }
 
 #[tokio::test]
+async fn nothing_is_committed_without_its_record_once_sqlite_has_ended_the_transaction() {
+    let shop = Shop::new();
+    let mut connection = shop.connect();
+    connection.execute_batch("CREATE TABLE once (n INTEGER PRIMARY KEY)").unwrap();
+    for ends in ["INSERT OR ROLLBACK INTO once VALUES (1), (1)", "COMMIT"] {
+        let mut tx = shop.ledger.transaction(&mut connection).unwrap();
+        let Begun::Run(pending) = within::begin(&mut tx, &call("a")).await.unwrap() else {
+            panic!("it is new")
+        };
+        tx.execute_batch(ends).unwrap_err();
+        // A retry would do it again.
+        tx.execute(INSERT, []).unwrap_err();
+        pending.complete(&mut tx, outcome::created(&1)).await.unwrap_err();
+        assert_eq!(tx.commit().unwrap_err().wrote, Wrote::No);
+        assert_eq!((shop.orders(), shop.records().await), (0, 0), "{ends}");
+    }
+    // Afterwards it is the caller's own again.
+    connection.execute(INSERT, []).unwrap();
+    assert_eq!(shop.orders(), 1);
+}
+
+#[tokio::test]
+async fn the_name_of_a_tool_that_a_savepoint_took_back_is_written_again() {
+    let shop = Shop::new();
+    let mut connection = shop.connect();
+    let mut tx = shop.ledger.transaction(&mut connection).unwrap();
+    tx.execute_batch("SAVEPOINT s").unwrap();
+    assert!(matches!(within::begin(&mut tx, &call("a")).await.unwrap(), Begun::Run(_)));
+    tx.execute_batch("ROLLBACK TO s").unwrap();
+    let Begun::Run(pending) = within::begin(&mut tx, &call("b")).await.unwrap() else { panic!("it is new") };
+    pending.complete(&mut tx, outcome::created(&1)).await.unwrap();
+    tx.commit().unwrap();
+    let page = shop.ledger.scan(Default::default(), 0, 10).await.unwrap();
+    let names: Vec<&str> = page.items.iter().map(|stored| stored.record.body.name.tool.as_str()).collect();
+    assert_eq!((names.as_slice(), page.unreadable.len()), (&[call("b").tool.as_str()][..], 0));
+}
+
+#[tokio::test]
 async fn an_end_that_a_savepoint_took_back_is_not_committed_as_running() {
     let shop = Shop::new();
     let mut connection = shop.connect();

@@ -8,12 +8,10 @@
 //! *unavailable*, and each new batch tries again.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use oncely_core::{StoreError, StoreErrorKind, Wrote};
 use rusqlite::Connection;
-use rusqlite::hooks::Wal;
 
 use super::Shared;
 use super::connect::{Use, open_again};
@@ -28,10 +26,9 @@ pub(super) fn roll_back(connection: &Connection) {
 }
 
 /// Opens a fresh connection and commits the barrier through it. To be called in a turn.
-pub(super) fn with_barrier(path: &Path, log_pages: &Arc<AtomicU32>) -> Result<Connection, StoreError> {
-    let mut connection = open_again(path, Use::Writing)?;
-    let passed = watch_log(&mut connection, log_pages).and_then(|()| pass_barrier(&connection));
-    passed.map_err(|error| {
+pub(super) fn with_barrier(path: &Path) -> Result<Connection, StoreError> {
+    let connection = open_again(path, Use::Writing)?;
+    pass_barrier(&connection).map_err(|error| {
         let StoreError { kind, message, .. } = Trouble::from(error).at(path, Wrote::No);
         let message = format!("after a commit that failed, the ledger could not be made sure of: {message}");
         let kind = if kind == StoreErrorKind::Full { kind } else { StoreErrorKind::Unavailable };
@@ -43,7 +40,7 @@ pub(super) fn with_barrier(path: &Path, log_pages: &Arc<AtomicU32>) -> Result<Co
 /// After a commit of somebody else in this process that failed, in their turn: commits the barrier, or leaves it to the
 /// writer.
 pub(super) fn break_tail(shared: &Shared) {
-    if with_barrier(shared.files.path(), &Arc::default()).is_err() {
+    if with_barrier(shared.files.path()).is_err() {
         shared.is_doubtful.store(true, Ordering::Release);
     }
 }
@@ -53,13 +50,4 @@ pub(super) fn pass_barrier(connection: &Connection) -> rusqlite::Result<()> {
     let passed = connection.execute("UPDATE barrier SET count = count + 1", []);
     roll_back(connection);
     passed.map(|_| ())
-}
-
-/// Keeps count of the pages in the log.
-pub(super) fn watch_log(connection: &mut Connection, log_pages: &Arc<AtomicU32>) -> rusqlite::Result<()> {
-    let log_pages = Arc::clone(log_pages);
-    connection.wal_hook(Some(move |_: &mut Wal, pages: std::ffi::c_int| {
-        log_pages.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
-        Ok(())
-    }))
 }

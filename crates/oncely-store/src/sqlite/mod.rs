@@ -3,7 +3,8 @@
 //! - [`options`], [`files`], [`connect`], [`schema`], [`examine`]: opening, and refusing what is not safe.
 //! - [`writer`], [`batch`], [`rows`], [`commit`], [`barrier`], [`thread`], [`crowd`], [`courier`]: one commits for many.
 //! - [`turnstile`]: how processes take turns. [`checkpoint`]: how the log is kept short. [`gate`], [`moving`]: how it moves.
-//! - [`read`], [`cache`], [`elsewhere`]: reading, beside the writer. [`within`]: one transaction with the caller's data.
+//! - [`read`], [`cache`], [`elsewhere`]: reading, beside the writer. [`inside`], [`within`]: one transaction with the
+//!   caller's data.
 
 mod barrier;
 mod batch;
@@ -18,6 +19,7 @@ mod errors;
 mod examine;
 mod files;
 mod gate;
+mod inside;
 mod moving;
 mod options;
 mod read;
@@ -41,6 +43,7 @@ use tokio::sync::oneshot;
 
 pub use courier::bring_answers_together;
 pub(crate) use examine::{check, migrate, migration_sql};
+pub use inside::SqliteInside;
 pub use options::{SqliteOptions, WrittenBy};
 pub use within::SqliteTransaction;
 
@@ -162,7 +165,7 @@ impl SqliteStore {
             is_warm: AtomicBool::new(false),
             crowd: Crowd::default(),
         });
-        let writer = Writer::new(Arc::clone(&shared), connection, writers_stile, checkpointer)?;
+        let writer = Writer::new(Arc::clone(&shared), connection, writers_stile, checkpointer);
         let hands = Hands::new(writer, queued);
         if shared.options.written_by == WrittenBy::Thread {
             hands.start()?;

@@ -3,7 +3,7 @@
 //! What happens when COMMIT fails: [`super::barrier`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use oncely_core::{StoreError, Tally, Wrote};
 use rusqlite::Connection;
 
 use super::Shared;
-use super::barrier::{pass_barrier, roll_back, watch_log, with_barrier};
+use super::barrier::{pass_barrier, roll_back, with_barrier};
 use super::batch::{Changed, Op, Request};
-use super::checkpoint::{Checkpointer, copy_some};
+use super::checkpoint::{Checkpointer, copy_some, pages_in_log};
 use super::commit::{after_commit, apply};
 use super::courier::{self, Answered, Reply};
 use super::errors::Trouble;
@@ -54,7 +54,6 @@ struct Desk {
     doubtful: bool,
     tools: Tools,
     checkpointer: Checkpointer,
-    log_pages: Arc<AtomicU32>,
     poke_at_pages: u32,
     commits: u64,
     /// How many requests shared a commit, on average over the last few, in sixteenths.
@@ -71,26 +70,22 @@ struct Applied {
 impl Writer {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        mut connection: Connection,
+        connection: Connection,
         stile: Turnstile,
         checkpointer: Checkpointer,
-    ) -> Result<Self, StoreError> {
-        let log_pages = Arc::new(AtomicU32::new(0));
-        watch_log(&mut connection, &log_pages)
-            .map_err(|e| Trouble::from(e).at(shared.files.path(), Wrote::No))?;
+    ) -> Self {
         let desk = Desk {
             shared,
             connection,
             doubtful: false,
             tools: Tools::default(),
             checkpointer,
-            log_pages,
             poke_at_pages: 0,
             commits: 0,
             shared_by: 0,
             tally_due_ms: 0,
         };
-        Ok(Self { stile, desk })
+        Self { stile, desk }
     }
 
     /// Serves until no sender is left and the queue is empty.
@@ -198,7 +193,9 @@ impl Desk {
     /// Leaves a short log behind, in our turn: whoever opens the ledger next reads all of it. To copy it is not enough,
     /// as that is forgotten with the last process; a write must follow, which starts the log over.
     fn shorten_log(&mut self) {
-        if self.doubtful || self.log_pages.load(Ordering::Relaxed) <= YOUNG_PAGES {
+        // Who has written nothing leaves that to those who have.
+        let is_ours = self.commits > 0 && !self.doubtful;
+        if !is_ours || pages_in_log(&self.connection).is_ok_and(|pages| pages <= YOUNG_PAGES) {
             return;
         }
         // Only tidying: all is committed, and the next process can do it as well.
@@ -245,12 +242,12 @@ impl Desk {
         requests: Vec<Request>,
         tallies: &[Tally],
     ) -> Result<Written, StoreError> {
-        let Self { shared, connection, doubtful, tools, log_pages, .. } = self;
+        let Self { shared, connection, doubtful, tools, commits, .. } = self;
         let path = shared.files.path();
         let before = |trouble: Trouble| trouble.at(path, Wrote::No);
         if *doubtful || shared.is_doubtful.swap(false, Ordering::AcqRel) {
             *doubtful = true;
-            *connection = with_barrier(path, log_pages)?;
+            *connection = with_barrier(path)?;
             *doubtful = false;
         }
         connection.execute_batch("BEGIN IMMEDIATE").map_err(|e| before(e.into()))?;
@@ -268,7 +265,7 @@ impl Desk {
             tools.clear();
             roll_back(connection);
             *doubtful = true;
-            if let Ok(fresh) = with_barrier(path, log_pages) {
+            if let Ok(fresh) = with_barrier(path) {
                 *connection = fresh;
                 *doubtful = false;
             }
@@ -276,13 +273,13 @@ impl Desk {
             let _ = turn.settle(&batch.unsettled);
             return Err(Trouble::from(error).at(path, Wrote::Maybe));
         }
+        *commits += 1;
         after_commit(shared, turn, &batch);
         Ok((batch.changed, answers))
     }
 
     /// Answers the callers and wakes those who wait.
     fn tell(&mut self, applied: Applied) {
-        self.commits += 1;
         self.shared.crowd.told();
         self.shared_by = self.shared_by - self.shared_by / 16 + applied.answers.len();
         courier::answer(applied.answers);
@@ -293,7 +290,8 @@ impl Desk {
     }
 
     fn look_after_log(&mut self) {
-        let pages = self.log_pages.load(Ordering::Relaxed);
+        // If it cannot be asked, the next time is as good.
+        let Ok(pages) = pages_in_log(&self.connection) else { return };
         let most = self.log_pages_max();
         if pages < most {
             self.poke_at_pages = most;
