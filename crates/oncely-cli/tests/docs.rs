@@ -299,6 +299,11 @@ fn the_page_of_limits_names_the_numbers_in_force() {
         ),
         ("bytes of them", limits::MCP_WAITING_BYTES_MAX, "bytes"),
         ("message of an MCP client or server (`--max-message`)", default_of("mcp", "--max-message"), "MiB"),
+        (
+            "answers of `oncely mcp` that a client over standard streams has not read",
+            limits::MCP_WAITING_BYTES_MAX,
+            "bytes",
+        ),
         ("tools remembered of one MCP server", oncely_doors::mcp::catalog::TOOLS_MAX, "tools"),
         ("body of a guarded HTTP request, by default", limits::HTTP_BODY_BYTES, "bytes"),
         ("head of an HTTP request", limits::HTTP_HEAD_BYTES_MAX, "bytes"),

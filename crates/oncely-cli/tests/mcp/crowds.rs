@@ -1,10 +1,14 @@
 //! Many messages at once, and long ones: each is answered once, in bounded memory.
 
 use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::world::{Client, Home, ONCELY, text};
+use crate::world::{Home, ONCELY, script, text};
 
 /// So many calls are under way at once.
 const AT_ONCE: i64 = 64;
@@ -72,7 +76,7 @@ fn memory_does_not_grow_with_the_number_of_large_results() {
         for _ in 0..results {
             assert_eq!(text(&client.call("big", json!({ "bytes": 10_000_000 })), 0).len(), 10_000_000);
         }
-        peak(&client)
+        peak(&client.child)
     };
     let few = peak_after(3);
     let many = peak_after(12);
@@ -81,9 +85,66 @@ fn memory_does_not_grow_with_the_number_of_large_results() {
     assert!(many < 120_000_000, "{many} bytes");
 }
 
-/// The most memory that the client's process has held so far, in bytes.
-fn peak(client: &Client) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", client.child.id())).unwrap();
+/// Two clients that send duplicates and do not read: one whose tools are known before, so that each is answered as it comes,
+/// and one whose duplicates all wait for the list of tools and are then answered together.
+#[test]
+fn a_client_that_sends_duplicates_and_does_not_read_is_not_remembered_for_ever() {
+    const DUPLICATES: i64 = 300;
+    const BYTES: usize = 900_000;
+    let home = Home::new();
+    let mut first = home.ready();
+    let arguments = json!({ "amount": 1, "bytes": BYTES, "idempotency_key": "one" });
+    let result = first.call("pay", arguments.clone());
+    assert!(text(&result, 0).len() > BYTES, "it is long: {} bytes", text(&result, 0).len());
+    drop(first);
+    // Longer than they need to be, so that a pipe holds only a few of them.
+    let params = json!({ "name": "pay", "arguments": arguments, "_meta": { "padding": "x".repeat(4_000) } });
+    let call = move |id: i64| {
+        format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }))
+    };
+
+    for asks_before in [true, false] {
+        let mut command = home.command(ONCELY);
+        command.args(["mcp", "--", "python3"]).arg(script()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut to = child.stdin.take().unwrap();
+        let mut from = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut receive = || -> Value { serde_json::from_str(&from.next().unwrap().unwrap()).unwrap() };
+        if asks_before {
+            to.write_all(call(0).as_bytes()).unwrap();
+            assert_eq!(receive()["id"], 0);
+        }
+        let (sent, all_sent) = channel();
+        let call = call.clone();
+        let sending = std::thread::spawn(move || {
+            (1..=DUPLICATES).for_each(|id| to.write_all(call(id).as_bytes()).unwrap());
+            // Whoever was to hear it may have gone on.
+            let _ = sent.send(());
+            to
+        });
+        // One that takes everything takes it now; one that does not would keep us waiting for ever.
+        let _ = all_sent.recv_timeout(Duration::from_secs(5));
+        // The first of the answers shows that the tools are known; the others are being made, unless they are held back.
+        let mut answered: Vec<i64> = Vec::new();
+        for _ in 0..DUPLICATES {
+            let answer = receive();
+            assert_eq!(text(&answer["result"], 0), text(&result, 0));
+            answered.push(answer["id"].as_i64().unwrap());
+        }
+        answered.sort_unstable();
+        assert!(answered.into_iter().eq(1..=DUPLICATES), "each is answered once");
+        let held = peak(&child);
+        drop(sending.join().unwrap());
+        assert!(child.wait().unwrap().success());
+        // 16 MiB may wait, and the program has some tens of MB of its own; all of them are 270 MB.
+        assert!(held < 100_000_000, "{held} bytes; asks before: {asks_before}");
+    }
+    assert_eq!(home.effects().len(), 1);
+}
+
+/// The most memory that a process has held so far, in bytes.
+fn peak(child: &Child) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
 }

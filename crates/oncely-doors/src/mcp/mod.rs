@@ -11,7 +11,7 @@
 //! - [`guard`]: makes a call of the engine out of it, and [`reply`] a tool result out of the answer. `sending`: the call
 //!   on its way. `handle`: a task in place of a result. `stored`: results that are kept.
 //! - [`session`]: one client and one server. [`flight`]: a request that we answer. [`link`]: the way to a server. `busy`: what
-//!   is at work for it.
+//!   is at work for it. `unread`: what waits for it.
 //! - [`stdio`], [`standard`], [`serve`]: a server that we start and a client that started us. [`outlet`]: the way out.
 //!   [`opening`], `long`: long messages, which pass as they come; [`cut`]: those that are too long. [`probe`]: asks a check command.
 //! - `alert`, `wakeful`: staying awake where messages come thick and fast.
@@ -55,4 +55,5 @@ pub mod stdio;
 mod stored;
 mod ties;
 pub mod tools;
+mod unread;
 mod wakeful;

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncely_core::Kind;
-use tokio::sync::Semaphore;
 
 use super::busy::Busy;
 use super::call::{ToolCall, tool_of};
@@ -24,6 +23,7 @@ use super::json::{self, Members};
 use super::link::{Client, Link};
 use super::listing;
 use super::message::{self, BATCH_OF_CALLS, Batch, INVALID_REQUEST, Message, Request};
+use super::unread::Unread;
 
 /// A client, a server and the guard between them.
 pub struct Session {
@@ -40,12 +40,9 @@ pub struct Session {
     client_knows_tasks: AtomicBool,
     /// How many tasks are at work for the client.
     busy: Busy,
-    /// Room for answers to messages that are refused.
-    refusals: Arc<Semaphore>,
+    /// Answers of ours that the client has not read.
+    unread: Arc<Unread>,
 }
-
-/// Most messages that are refused at a time.
-const REFUSALS_MAX: usize = 64;
 
 /// How far the client and the server have come with each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,9 +80,9 @@ impl Session {
     /// A session between a client and a server.
     pub fn new(guard: Arc<Guard>, link: Arc<dyn Link>, client: Arc<dyn Client>) -> Arc<Self> {
         let (flights, handshake) = (Mutex::default(), Mutex::default());
-        let (busy, refusals) = (Busy::default(), Arc::new(Semaphore::new(REFUSALS_MAX)));
+        let (busy, unread) = (Busy::default(), Arc::default());
         let client_knows_tasks = AtomicBool::new(false);
-        Arc::new(Self { guard, link, client, flights, handshake, client_knows_tasks, busy, refusals })
+        Arc::new(Self { guard, link, client, flights, handshake, client_knows_tasks, busy, unread })
     }
 
     fn flights(&self) -> MutexGuard<'_, HashMap<String, Arc<Flight>>> {
@@ -151,13 +148,13 @@ impl Session {
             Seen::Unclear => {}
         }
         match message::read(line) {
-            Err(bad) => self.tell(bad.answer()).await,
+            Err(bad) => self.tell(bad.answer()),
             Ok(Message::Other) => {
                 self.guard.client_answers();
                 Next::Pass
             }
             Ok(Message::Batch) => match message::look_into_batch(line) {
-                Batch::NeedsGuard => self.tell(message::error("null", INVALID_REQUEST, BATCH_OF_CALLS)).await,
+                Batch::NeedsGuard => self.tell(message::error("null", INVALID_REQUEST, BATCH_OF_CALLS)),
                 batch => {
                     if batch == Batch::Answers {
                         self.guard.client_answers();
@@ -205,12 +202,12 @@ impl Session {
             }
             "tools/list" => match self.board(&request.id) {
                 Some(on_board) => self.begin_task(line, on_board, Task::List).await,
-                None => self.tell(double_id(&request.id)).await,
+                None => self.tell(double_id(&request.id)),
             },
             "tools/call" => {
                 let tool = match tool_of(&request) {
                     Ok(tool) => tool,
-                    Err(answer) => return self.tell(answer).await,
+                    Err(answer) => return self.tell(answer),
                 };
                 if self.reads(&tool) {
                     Next::Pass
@@ -226,7 +223,7 @@ impl Session {
     async fn take_call(self: &Arc<Self>, id: &str, line: &Bytes, principal: Option<&str>) -> Next {
         match self.board(id) {
             Some(on_board) => self.begin_task(line, on_board, Task::Call(principal.map(str::to_owned))).await,
-            None => self.tell(double_id(id)).await,
+            None => self.tell(double_id(id)),
         }
     }
 
@@ -235,18 +232,27 @@ impl Session {
         listing::notice(&self.guard, line);
     }
 
+    /// Waits until the client has read so much of what it was answered that one more message of it may be taken.
+    pub(super) async fn room(&self) {
+        self.unread.room().await;
+    }
+
     /// Answers a message that is refused, in a task of its own: what else the client says does not wait for the end of a line
-    /// that the server is in the middle of. Of a client that does not read its answers no more messages are taken.
-    pub(super) async fn tell(self: &Arc<Self>, answer: Vec<u8>) -> Next {
-        let Ok(room) = self.refusals.clone().acquire_owned().await else { return Next::Taken };
+    /// that the server is in the middle of.
+    pub(super) fn tell(self: &Arc<Self>, answer: Vec<u8>) -> Next {
         let session = self.clone();
         self.busy.begin();
         tokio::spawn(async move {
-            session.client.send(answer.into()).await;
+            session.send(answer).await;
             session.busy.end();
-            drop(room);
         });
         Next::Taken
+    }
+
+    /// Sends an answer of ours to the client.
+    async fn send(&self, answer: Vec<u8>) {
+        let _held = self.unread.hold(answer.len());
+        self.client.send(answer.into()).await;
     }
 
     /// Takes a request on board; `None` if one with this id is under way.
@@ -278,7 +284,7 @@ impl Session {
             on_board.leave();
             // A client that has cancelled a request does not expect an answer to it.
             if let Some(answer) = answer.filter(|_| !flight.is_cancelled()) {
-                session.client.send(answer.into()).await;
+                session.send(answer).await;
             }
         });
         // A panic ends this one alone, as it would in a task of its own.
@@ -317,6 +323,8 @@ impl Session {
             }
             return None;
         }
+        // Many may have waited together for the list of tools. Nothing has begun yet.
+        self.room().await;
         let caller = Caller { link: &self.link, client: &self.client, principal };
         Some(self.guard.answer(&call, &caller, &on_board.flight).await)
     }

@@ -174,8 +174,8 @@ pub async fn pump_client(frames: &mut Frames<Input>, session: &Arc<Session>) -> 
                     Cut::Call(Some(id)) => id,
                     _ => "null".to_owned(),
                 };
-                let answer = message::error(&id, message::INVALID_REQUEST, why);
-                session.tell(answer).await;
+                session.room().await;
+                session.tell(message::error(&id, message::INVALID_REQUEST, why));
             }
             // Nobody asked to be told.
             Frame::Begun => {}
@@ -210,6 +210,8 @@ async fn take_line(seen: Seen<'_>, line: &Bytes, session: &Arc<Session>) {
     if content(line).is_empty() {
         return;
     }
+    // Each may have to be answered by us; what waits for a client that does not read must not grow for ever.
+    session.room().await;
     // What was seen as it is was flat.
     let line = if seen == Seen::Unclear { message::flat(line) } else { line.clone() };
     if session.take(seen, &line, None).await == Next::Pass {
