@@ -9,7 +9,7 @@ use oncely_core::Millis;
 
 use crate::clock::boottime_ms;
 
-/// How much a server's clock may gain between two answers: 5 minutes.
+/// How much a server's clock may gain or lose between two answers: 5 minutes.
 const LEAP_MS: u64 = 5 * 60 * 1000;
 
 /// How far behind the newest one a time may be because answers overtake each other: 1 second.
@@ -23,10 +23,17 @@ pub(crate) struct ServerClock(Mutex<Seen>);
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     newest_ms: u64,
-    /// The server's clock at the last answer, and ours when it was asked: the answer may have lain there for long, unread.
-    last: Option<(u64, u64)>,
-    /// The newest time told before the clock was set far back.
+    last: Option<Answer>,
+    /// How long ago something was that was stamped before this is not known: the clock was set far back.
     doubted_ms: u64,
+}
+
+/// The server's clock at an answer, and ours when it was asked and when that was read: it may have lain there for long.
+#[derive(Debug, Clone, Copy)]
+struct Answer {
+    theirs_ms: u64,
+    asked_ms: u64,
+    read_ms: u64,
 }
 
 /// When a server was asked, by our clock.
@@ -79,6 +86,12 @@ impl ServerClock {
         self.with(|seen| Millis(seen.newest_ms))
     }
 
+    /// Takes note of a stamp: one that is far ahead of the clock was set by another one.
+    #[cfg(feature = "redis")]
+    pub(crate) fn stamped(&self, at: Millis) {
+        self.with(|seen| seen.stamped(at.0));
+    }
+
     /// Before this the clock was another one: it has been set far back since.
     pub(crate) fn doubted(&self) -> Millis {
         self.with(|seen| Millis(seen.doubted_ms))
@@ -91,19 +104,28 @@ impl ServerClock {
 
 impl Seen {
     fn told(&mut self, now_ms: u64, asked_ms: u64, ours_ms: u64) -> Result<Millis, Leapt> {
-        if let Some((theirs, ours)) = self.last {
-            let gained = now_ms.saturating_sub(theirs).saturating_sub(ours_ms.saturating_sub(ours));
+        let mut reached_ms = self.newest_ms;
+        if let Some(last) = self.last {
+            let gained =
+                now_ms.saturating_sub(last.theirs_ms).saturating_sub(ours_ms.saturating_sub(last.asked_ms));
             if gained > LEAP_MS {
                 return Err(Leapt(gained));
             }
+            // Others may have stamped with all that it told before it was set back, also where nobody here looked.
+            reached_ms = reached_ms.max(last.theirs_ms.saturating_add(asked_ms.saturating_sub(last.read_ms)));
         }
         // A clock that was set back is measured from there on; the time that was told stands still meanwhile.
-        self.last = Some((now_ms, asked_ms));
-        if self.newest_ms.saturating_sub(now_ms) > LEAP_MS {
-            self.doubted_ms = self.newest_ms;
-        }
+        self.last = Some(Answer { theirs_ms: now_ms, asked_ms, read_ms: ours_ms });
+        self.stamped(reached_ms);
         self.newest_ms = self.newest_ms.max(now_ms);
         Ok(Millis(self.newest_ms))
+    }
+
+    /// Stamps stand still while the clock is behind them, but not quite: each is a little above the one before.
+    fn stamped(&mut self, at_ms: u64) {
+        if self.last.is_some_and(|last| at_ms.saturating_sub(last.theirs_ms) > LEAP_MS) {
+            self.doubted_ms = self.doubted_ms.max(at_ms.saturating_add(LEAP_MS));
+        }
     }
 
     /// Others stamp with a clock that was set back: by a time that stands still above it, what they wrote just now would be
@@ -152,8 +174,33 @@ mod tests {
         assert_eq!(seen.doubted_ms, 0);
         assert_eq!(seen.judged(hour, 70, 70), Ok(Millis(hour)), "ages are those of the clock that stamps");
         assert_eq!(seen.newest_ms, 2 * hour, "and no stamp of ours is below an earlier one");
-        assert_eq!(seen.doubted_ms, 2 * hour, "how long ago something before that was is not known");
+        assert!(seen.doubted_ms > 2 * hour, "how long ago something up to then was is not known");
         assert_eq!(seen.judged(hour + 10, 80, 80), Ok(Millis(hour + 10)));
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_while_nobody_looked_is_noticed_by_our_own() {
+        let mut seen = Seen::default();
+        let hour = 3_600_000;
+        assert!(seen.told(10 * hour, 10, 20).is_ok());
+        // Read late, but asked soon: the clock need not have gone on.
+        assert!(seen.told(10 * hour + 20, 30, 3 * hour).is_ok());
+        assert_eq!(seen.doubted_ms, 0);
+        // It went on for two hours, and was set back by one.
+        assert!(seen.told(11 * hour, 5 * hour, 5 * hour).is_ok());
+        assert!(seen.doubted_ms > 12 * hour, "others have stamped with it until then");
+    }
+
+    #[test]
+    fn a_stamp_far_ahead_of_the_clock_shows_that_it_was_set_back() {
+        let mut seen = Seen::default();
+        let hour = 3_600_000;
+        assert!(seen.told(hour, 10, 10).is_ok());
+        seen.stamped(hour + LEAP_MS);
+        assert_eq!(seen.doubted_ms, 0);
+        seen.stamped(2 * hour);
+        assert!(seen.doubted_ms > 2 * hour);
+        assert_eq!(seen.newest_ms, hour, "it is not taken for the time");
     }
 
     #[test]

@@ -18,16 +18,23 @@ use super::value::{
     DUE_FIRST, DUE_REJECTED, Filed, Found, filed, filed_again, filed_state, pack, pack_entries, read_version,
     unpack, version_of, version_text,
 };
-use crate::leap::Leapt;
+use crate::leap::{self, Leapt};
 use crate::unreadable;
 use crate::wire::Damaged;
 
 /// What is wrong with a record where its key is of another type.
 const NOT_A_RECORD: &str = "its key holds something else";
 
-/// A request that was handed in, and the shard that it went to.
-pub(crate) struct Asked {
+/// Which shard was asked, and when.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
     shard: u16,
+    at: leap::Asked,
+}
+
+/// A request that was handed in, and where it went.
+pub(crate) struct Asked {
+    pub(crate) place: Place,
     writes: Writes,
     answer: oneshot::Receiver<Answer>,
 }
@@ -44,27 +51,33 @@ impl Asked {
         })
     }
 
-    async fn reply(self) -> Result<(u16, Value), StoreError> {
-        let shard = self.shard;
-        Ok((shard, self.replies().await?.pop().unwrap_or(Value::Nil)))
+    async fn reply(self) -> Result<(Place, Value), StoreError> {
+        let place = self.place;
+        Ok((place, self.replies().await?.pop().unwrap_or(Value::Nil)))
     }
 }
 
 impl Shared {
+    fn hand_in(&self, shard: u16, asks: Asks, writes: Writes) -> Asked {
+        let place = Place { shard, at: leap::Asked::now() };
+        Asked { place, writes, answer: self.router.submit(shard, asks, writes) }
+    }
+
     /// Hands in commands that only read.
     pub(crate) fn ask(&self, shard: u16, commands: &[Vec<u8>]) -> Asked {
-        Asked { shard, writes: Writes::No, answer: self.router.ask(shard, commands) }
+        let asks = Asks::Plain { bytes: commands.concat(), replies: commands.len() };
+        self.hand_in(shard, asks, Writes::No)
     }
 
     /// Hands in commands of which each reads one value, perhaps of a key that is of another type.
     pub(crate) fn ask_values(&self, shard: u16, commands: &[Vec<u8>]) -> Asked {
         let asks = Asks::Values { bytes: commands.concat(), replies: commands.len() };
-        Asked { shard, writes: Writes::No, answer: self.router.submit(shard, asks, Writes::No) }
+        self.hand_in(shard, asks, Writes::No)
     }
 
     /// Hands in one record's part of a script, which may go together with others.
     fn run_part(&self, shard: u16, part: Part) -> Asked {
-        Asked { shard, writes: Writes::Yes, answer: self.router.submit(shard, Asks::Part(part), Writes::Yes) }
+        self.hand_in(shard, Asks::Part(part), Writes::Yes)
     }
 
     /// Hands in a script that writes.
@@ -89,8 +102,7 @@ impl Shared {
         let bytes = parts.iter().map(|part| part.len() + 16).sum();
         let mut encoded = Vec::with_capacity(bytes);
         encode(&mut encoded, &parts);
-        let asks = Asks::Plain { bytes: encoded, replies: 1 };
-        Asked { shard, writes, answer: self.router.submit(shard, asks, writes) }
+        self.hand_in(shard, Asks::Plain { bytes: encoded, replies: 1 }, writes)
     }
 
     pub(crate) fn ask_create(&self, intent: &IntentId, draft: &Draft, events: &[Event]) -> Asked {
@@ -106,7 +118,7 @@ impl Shared {
         intent: IntentId,
         draft: Draft,
     ) -> Result<Created, StoreError> {
-        let (shard, reply) = self.minding(asked.reply().await, &intent)?;
+        let (place, reply) = self.minding(asked.reply().await, &intent)?;
         match reply.items() {
             [Value::Int(1), id, clock @ ..] => {
                 let (version, at) = self.version(id)?;
@@ -114,14 +126,18 @@ impl Shared {
                     [seconds, micros] => self.read_time(seconds, micros)?,
                     _ => at,
                 };
-                let now = self.clocks.told(shard, now).map_err(|leapt| self.claimed_after(leapt, shard))?;
+                let Place { shard, at: asked } = place;
+                let told = self.clocks.told(shard, now, asked);
+                let now = told.map_err(|leapt| self.claimed_after(leapt, shard))?;
+                self.clocks.stamped(shard, at);
                 let record = Arc::new(draft.stamped(intent, version, at));
                 Ok(Created::New(Stored { record, now }))
             }
             [Value::Int(0), value, seconds, micros] => {
-                let now = self.time(shard, seconds, micros)?;
-                let record = Arc::new(self.found(&intent, value)?.record);
-                Ok(Created::Exists(Stored { record, now }))
+                let now = self.time(place, seconds, micros)?;
+                self.stored(&intent, value, now)?
+                    .map(Created::Exists)
+                    .ok_or_else(|| odd(value, &self.describe))
             }
             [Value::Int(0)] => Err(unreadable::refusal(&intent, NOT_A_RECORD, &self.describe)),
             _ => Err(odd(&reply, &self.describe)),
@@ -162,14 +178,14 @@ impl Shared {
         intent: IntentId,
         change: Change,
     ) -> Result<Replaced, StoreError> {
-        let (shard, reply) = self.minding(asked.reply().await, &intent)?;
+        let (place, reply) = self.minding(asked.reply().await, &intent)?;
         match reply.items() {
             [Value::Int(1), id] => {
                 let (version, at) = self.version(id)?;
                 let stored = match change {
                     Change::Put(draft) => {
                         let record = Arc::new(draft.stamped(intent, version, at));
-                        Some(Stored { record, now: self.clocks.written(shard, at) })
+                        Some(Stored { record, now: self.clocks.written(place.shard, at, place.at) })
                     }
                     Change::Remove => None,
                 };
@@ -177,7 +193,7 @@ impl Shared {
                 Ok(Replaced::Done(stored))
             }
             [Value::Int(0), value, seconds, micros] => {
-                let now = self.time(shard, seconds, micros)?;
+                let now = self.time(place, seconds, micros)?;
                 Ok(Replaced::Stale(self.stored(&intent, value, now)?))
             }
             [Value::Int(0)] => Err(unreadable::refusal(&intent, NOT_A_RECORD, &self.describe)),
@@ -196,16 +212,16 @@ impl Shared {
     }
 
     pub(crate) async fn loaded(&self, asked: Asked, intent: IntentId) -> Result<Option<Stored>, StoreError> {
-        let (shard, confirms) = (asked.shard, asked.writes.may());
+        let (place, confirms) = (asked.place, asked.writes.may());
         match asked.replies().await?.as_slice() {
             [value, time] if !confirms => {
-                let now = self.time_of(shard, time)?;
+                let now = self.time_of(place, time)?;
                 self.stored(&intent, value, now)
             }
             [reply] => match reply.items() {
                 [Value::Int(1), value, seconds, micros] => {
                     self.unconfirmed.remove(&intent);
-                    let now = self.time(shard, seconds, micros)?;
+                    let now = self.time(place, seconds, micros)?;
                     self.stored(&intent, value, now)
                 }
                 _ => Err(odd(reply, &self.describe)),
@@ -272,17 +288,19 @@ impl Shared {
         Ok(Some(Unreadable { intent, version, state: filed_state(due), why: why.to_owned() }))
     }
 
-    /// A value as a record, which may be none.
+    /// A value as a record, which may be none, read together with the clock of its shard.
     pub(crate) fn stored(
         &self,
         intent: &IntentId,
         value: &Value,
         now: Millis,
     ) -> Result<Option<Stored>, StoreError> {
-        match value {
-            Value::Nil => Ok(None),
-            value => Ok(Some(Stored { record: Arc::new(self.found(intent, value)?.record), now })),
+        if *value == Value::Nil {
+            return Ok(None);
         }
+        let record = Arc::new(self.found(intent, value)?.record);
+        self.clocks.stamped(self.keys.shard(intent), record.changed_at);
+        Ok(Some(Stored { record, now }))
     }
 
     pub(crate) fn found(&self, intent: &IntentId, value: &Value) -> Result<Found, StoreError> {
@@ -309,16 +327,16 @@ impl Shared {
     }
 
     /// The server's clock, from a reply to `TIME`.
-    pub(crate) fn time_of(&self, shard: u16, reply: &Value) -> Result<Millis, StoreError> {
+    pub(crate) fn time_of(&self, place: Place, reply: &Value) -> Result<Millis, StoreError> {
         let [seconds, micros] = reply.items() else { return Err(odd(reply, &self.describe)) };
-        self.time(shard, seconds, micros)
+        self.time(place, seconds, micros)
     }
 
     /// The server's clock, from its seconds and microseconds.
-    pub(crate) fn time(&self, shard: u16, seconds: &Value, micros: &Value) -> Result<Millis, StoreError> {
+    pub(crate) fn time(&self, place: Place, seconds: &Value, micros: &Value) -> Result<Millis, StoreError> {
         let now = self.read_time(seconds, micros)?;
-        self.clocks.told(shard, now).map_err(|leapt| {
-            let message = leapt.text(&self.server(shard));
+        self.clocks.told(place.shard, now, place.at).map_err(|leapt| {
+            let message = leapt.text(&self.server(place.shard));
             StoreError::before(StoreErrorKind::Unavailable, message)
         })
     }

@@ -9,6 +9,9 @@ use super::resp::{Value, command};
 /// The oldest Redis whose commands are used. Valkey began later.
 const OLDEST: (u32, u32) = (6, 2);
 
+/// The first Redis whose append-only file has several parts.
+const SEVEN: (u32, u32) = (7, 0);
+
 /// What a server says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Profile {
@@ -18,6 +21,9 @@ pub(crate) struct Profile {
     is_cluster: bool,
     is_primary: bool,
     aof: bool,
+    /// The append-only file is being written for the first time: it was switched on, or its server has copied a primary.
+    aof_is_being_made: bool,
+    was_replica: bool,
     policy: String,
     maxmemory: u64,
     /// `None`: it may not be asked.
@@ -46,7 +52,7 @@ pub(crate) async fn look(
         command(&[b"CONFIG", b"GET", b"no-appendfsync-on-rewrite"]),
     ];
     let replies = wire.ask(&commands, options.timeout, server).await?;
-    match replies.as_slice() {
+    let mut profile = match replies.as_slice() {
         [Value::Error(words), ..] => Err(before(super::errors::refused(words, &server.to_string()))),
         [info, fsync, rewriting] => read_profile(info.text().unwrap_or_default(), [fsync, rewriting])
             .ok_or_else(|| {
@@ -55,7 +61,17 @@ pub(crate) async fn look(
                 StoreError::before(StoreErrorKind::Foreign, message)
             }),
         _ => Err(super::errors::odd(&Value::Nil, &server.to_string())),
+    }?;
+    if profile.aof_is_being_made && profile.is_seven() && !profile.was_replica {
+        // Or it is rewritten for the first time since the server was started with it. Then nobody has switched it on.
+        let asked = wire.ask(&[command(&[b"INFO", b"commandstats"])], options.timeout, server).await?;
+        let called = asked.first().and_then(Value::text).unwrap_or_default();
+        // What was called before the counts were set back is not known, nor where they are not told.
+        let may_have_been = ["cmdstat_config|set:", "cmdstat_config|resetstat:"];
+        profile.aof_is_being_made =
+            called.is_empty() || may_have_been.iter().any(|name| called.contains(name));
     }
+    Ok(profile)
 }
 
 fn before(mut error: StoreError) -> StoreError {
@@ -80,13 +96,19 @@ fn read_profile(info: &str, [fsync, rewriting]: [&Value; 2]) -> Option<Profile> 
         None => ("Redis", field("redis_version")?),
     };
     let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+    let numbers: (u32, u32) = (parts.next()?, parts.next().unwrap_or(0));
+    // Before its first rewrite a file tells of no size that it began with; but before Redis 7 its own is the file's.
+    let has_file = number("aof_base_size") > 0 || (numbers < SEVEN && number("aof_current_size") > 0);
+    let is_rewritten = number("aof_rewrite_in_progress") > 0 || number("aof_rewrite_scheduled") > 0;
     Some(Profile {
         name: format!("{name} {version}"),
-        version: (parts.next()?, parts.next().unwrap_or(0)),
+        version: numbers,
         replicas: connected_replicas(info),
         is_cluster: number("cluster_enabled") == 1,
         is_primary: field("role").as_deref() == Some("master"),
         aof: number("aof_enabled") == 1,
+        aof_is_being_made: is_rewritten && !has_file,
+        was_replica: field("master_replid2").is_some_and(|id| id.bytes().any(|digit| digit != b'0')),
         policy: field("maxmemory_policy").unwrap_or_default(),
         maxmemory: number("maxmemory"),
         fsync: setting(fsync),
@@ -100,7 +122,7 @@ fn read_profile(info: &str, [fsync, rewriting]: [&Value; 2]) -> Option<Profile> 
 impl Profile {
     /// Whether it has what came with Redis 7: channels that belong to a shard, and flags of scripts.
     pub(crate) fn is_seven(&self) -> bool {
-        self.version >= (7, 0)
+        self.version >= SEVEN
     }
 
     /// What can lose or evict a record.
@@ -109,6 +131,12 @@ impl Profile {
         let mut risk = |what: &str, fix: &str| found.push(Finding { what: what.into(), fix: fix.into() });
         if !self.aof {
             risk("appendonly is no: a restart loses records", "CONFIG SET appendonly yes");
+        } else if self.aof_is_being_made {
+            risk(
+                "the append-only file is being written for the first time: until it is complete a restart loses records",
+                "wait until INFO persistence says aof_rewrite_in_progress:0 and aof_rewrite_scheduled:0 (if it says \
+                 aof_last_bgrewrite_status:err, look at the server's log)",
+            );
         }
         match self.fsync.as_deref() {
             Some("always") => {}
@@ -260,6 +288,22 @@ mod tests {
         assert!(
             evicting.contains("allkeys-lru") && evicting.contains("CONFIG SET maxmemory-policy noeviction")
         );
+        let made = GOOD.replace("aof_enabled:1", "aof_enabled:1\r\naof_rewrite_in_progress:1");
+        for (version, sizes, is_being_made) in [
+            ("7.0.15", "aof_current_size:0\r\naof_base_size:0", true),
+            ("7.0.15", "aof_current_size:70\r\naof_base_size:0", true),
+            ("7.0.15", "aof_current_size:88\r\naof_base_size:88", false),
+            ("6.2.14", "aof_current_size:0\r\naof_base_size:0", true),
+            ("6.2.14", "aof_current_size:70\r\naof_base_size:0", false),
+        ] {
+            let info = made.replace("7.0.15", version).replace("maxmemory:0", sizes);
+            let told = risks(&info);
+            assert_eq!(
+                told.contains("wait until INFO persistence"),
+                is_being_made,
+                "{version} {sizes}: {told}"
+            );
+        }
         let hidden = read_profile(GOOD, [&Value::Error("NOPERM".into()); 2]).unwrap().risks();
         assert!(hidden[0].what.contains("CONFIG GET is forbidden"));
     }

@@ -63,7 +63,12 @@ pub(crate) fn refused(words: &str, server: &str) -> StoreError {
         "MISCONF" => (Full, Wrote::No, "it cannot save to its disk; look at its log"),
         "NOREPLICAS" => (Unavailable, Wrote::No, "too few of its replicas are connected"),
         "LOADING" => (Unavailable, Wrote::No, "it is still loading; try again"),
-        "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" => {
+        "TRYAGAIN" | "ASK" => (
+            Unavailable,
+            Wrote::No,
+            "the key's slot is being moved to another server; try again when it is there",
+        ),
+        "MASTERDOWN" | "CLUSTERDOWN" | "MOVED" => {
             (Unavailable, Wrote::No, "the cluster is being rearranged; try again")
         }
         "BUSY" => (Unavailable, Wrote::No, "somebody's script has been running for too long"),

@@ -154,7 +154,8 @@ impl Request {
             // A removal names one more key, which is hardly ever there: where a slot moves, others would wait with it.
             && one.key_count == two.key_count
             && one.keys != two.keys
-            && !self.asking
-            && !other.asking
+            // Nor does what was refused once wait with others: a claim of a new key is refused where a duplicate is not.
+            && self.hops == 0
+            && other.hops == 0
     }
 }

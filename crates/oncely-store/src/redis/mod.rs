@@ -118,8 +118,10 @@ struct Shared {
 impl Shared {
     /// The clock of the first shard's server.
     async fn now(&self) -> Result<Millis, StoreError> {
-        let replies = self.ask(0, &[command(&[b"TIME"])]).replies().await?;
-        self.time_of(0, replies.first().unwrap_or(&resp::Value::Nil))
+        let asked = self.ask(0, &[command(&[b"TIME"])]);
+        let place = asked.place;
+        let replies = asked.replies().await?;
+        self.time_of(place, replies.first().unwrap_or(&resp::Value::Nil))
     }
 
     /// A forked child has no thread that would send anything.
@@ -290,9 +292,9 @@ impl Store for RedisStore {
         Box::pin(self.shared.now())
     }
 
-    /// Since the server that was started last was started: before that there may have been another clock.
+    /// Since the server that was started last was started, and no clock has been set far back.
     fn steady_since(&self) -> Millis {
-        self.shared.router.started_at()
+        self.shared.router.started_at().max(self.shared.clocks.doubted())
     }
 
     fn scan(&self, filter: Filter, from: u64, limit: usize) -> StoreFuture<'_, Page<Stored>> {

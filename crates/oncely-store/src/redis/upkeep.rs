@@ -33,12 +33,13 @@ impl Shared {
         for (shard, asked) in
             (0..self.keys.shards()).map(|shard| (shard, self.ask_due(shard, limit + 1))).collect::<Vec<_>>()
         {
+            let place = asked.place;
             let reply = asked.replies().await?.pop().unwrap_or(Value::Nil);
             let [Value::Int(0), listed, seconds, micros] = reply.items() else {
                 return Err(odd(&reply, &self.describe));
             };
             // Before anything is dropped: a clock that has leapt would have all of it look old.
-            let now = self.time(shard, seconds, micros)?;
+            let now = self.time(place, seconds, micros)?;
             cuts.extend(now.0.checked_sub(AUDIT_FOR_MS).map(|kept_from| self.ask_cut(shard, kept_from)));
             let members = listed.items().iter().filter_map(Value::bytes);
             due.extend(members.map(|member| (shard, member.to_vec(), now)));

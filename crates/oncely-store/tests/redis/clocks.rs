@@ -6,8 +6,8 @@ use oncely_core::limits::AUDIT_FOR_MS;
 use oncely_core::{Created, LogQuery, Store, StoreErrorKind, Wrote};
 use oncely_testkit::servers::Redis;
 
-use crate::common::{LONG, draft, finish, id, running};
-use crate::open;
+use crate::common::{LONG, begin, draft, finish, id, running};
+use crate::{fresh, open};
 
 /// More than the keys of ended records are kept for.
 const TWO_MONTHS: i64 = 60 * 86_400;
@@ -37,6 +37,43 @@ async fn what_ended_while_the_clock_was_behind_is_known_when_it_is_set_right() {
         Created::Exists(there) => assert_eq!(there.record, ended.record),
         Created::New(_) => panic!("the key is new again, long before its time"),
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_a_clock_that_was_set_back_the_age_of_what_was_sent_is_not_known() {
+    let server = server();
+    let address = format!("{}?shards=4&prefix={}", server.url(), fresh());
+    let store = open(&address).await;
+    let before = begin(&store, "before").await.record;
+    assert!(store.steady_since() <= before.sent_at);
+    server.move_clock(-7_200).unwrap();
+    // Its time stands still; two hours later it would say that nothing has passed since.
+    let now = store.load(id("before")).await.unwrap().unwrap().now;
+    assert!(now >= before.sent_at && store.steady_since() > before.sent_at);
+    for n in 0..20 {
+        let during = begin(&store, &format!("during-{n}")).await.record;
+        assert!(store.steady_since() > during.sent_at, "what is sent meanwhile is no better off");
+    }
+    // A program that starts now finds stamps that this clock has not told.
+    let later = open(&address).await;
+    let there = later.load(id("before")).await.unwrap().unwrap();
+    assert!(there.now < there.record.sent_at, "the clock has not moved: the harness is blind");
+    assert!(later.steady_since() > there.record.sent_at);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_leap_was_set_right_the_age_of_what_is_sent_is_not_known() {
+    let server = server();
+    let store = open(&server.url()).await;
+    finish(&store, "before").await;
+    server.move_clock(TWO_MONTHS).unwrap();
+    // Stamped by whoever believes it.
+    begin(&open(&server.url()).await, "ahead").await;
+    server.move_clock(0).unwrap();
+    // Stamps go on from there, and for two months nothing looks older than that.
+    let sent = begin(&store, "after").await.record.sent_at;
+    assert!(sent > store.now().await.unwrap(), "the log has not been ahead: the harness is blind");
+    assert!(store.steady_since() > sent);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
 //! A cluster that is rearranged under the ledger.
 
-use oncely_core::{Change, Replaced, StoreErrorKind, Wrote};
+use oncely_core::{Change, Created, Replaced, StoreErrorKind, Wrote};
 use oncely_testkit::servers::RedisCluster;
 
 use crate::common::{LONG, begin, complete, draft, finish, forget, id, running};
@@ -108,7 +108,17 @@ async fn ends_and_heartbeats_go_on_while_their_slot_is_about_to_move() {
     let ended = complete(&store, "ends", ends.record.version, LONG).await;
     // A claim names a key that is not there yet, and so does a removal: they wait for the slot, and write nothing.
     let error = store.create(id("new"), draft("new", running(), LONG), vec![]).await.unwrap_err();
-    assert_eq!(error.wrote, Wrote::No, "{error}");
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unavailable, Wrote::No), "{error}");
+    assert!(error.message.contains("slot is being moved to another server; try again"), "{error}");
+    // Handed in at once, they go together. What is there is told all the same.
+    let both: Vec<_> = (0..60)
+        .map(|n| if n % 2 == 0 { "before".to_owned() } else { format!("new-{n}") })
+        .map(|key| store.create(id(&key), draft(&key, running(), LONG), vec![]))
+        .collect();
+    for (n, created) in both.into_iter().enumerate() {
+        let created = created.await;
+        assert_eq!(matches!(created, Ok(Created::Exists(_))), n % 2 == 0, "{n}: {created:?}");
+    }
     for i in [from, to] {
         cluster.node(i).cli(&["CLUSTER", "SETSLOT", &slot, "STABLE"]).unwrap();
     }

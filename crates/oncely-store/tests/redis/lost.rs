@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use oncely_core::{Created, Store, StoreErrorKind, Wrote};
+use oncely_core::{
+    Change, Created, Event, EventKind, Failure, LogQuery, Settled, State, Store, StoreErrorKind, Wrote,
+};
 use oncely_testkit::servers::{Redis, Tap};
 
 use crate::common::{LONG, begin, complete, draft, finish, id, running};
@@ -108,7 +110,7 @@ async fn a_full_memory_refuses_claims_and_still_replays() {
         other => panic!("{other:?}"),
     }
     assert!(store.load(id("new")).await.unwrap().is_none(), "a refused claim was written");
-    let log = store.log(oncely_core::LogQuery { limit: 100, ..Default::default() }).await.unwrap();
+    let log = store.log(LogQuery { limit: 100, ..Default::default() }).await.unwrap();
     assert_eq!(log.items.len(), 3, "a refused claim left events: {log:?}");
     // What runs already can still be recorded, where the server knows how to tell the two apart.
     complete(&store, "open", open_one.record.version, LONG).await;
@@ -291,7 +293,7 @@ async fn an_end_that_no_replica_confirmed_is_not_acknowledged_by_a_look_at_it() 
     let begun = begin(&patient(&primary).await, "k").await;
     let store = open(&format!("{}?wait=1&wait_timeout=2s", primary.url())).await;
     replica.kill().unwrap();
-    let change = oncely_core::Change::Put(Box::new(draft("k", crate::common::succeeded("r"), LONG)));
+    let change = Change::Put(Box::new(draft("k", crate::common::succeeded("r"), LONG)));
     let error = store.replace(id("k"), begun.record.version, change, vec![]).await.unwrap_err();
     assert_eq!(error.wrote, Wrote::Maybe, "{error}");
     let error = store.load(id("k")).await.unwrap_err();
@@ -302,6 +304,53 @@ async fn an_end_that_no_replica_confirmed_is_not_acknowledged_by_a_look_at_it() 
     replica.start_again().unwrap();
     until("it is confirmed", async || store.load(id("k")).await.is_ok()).await;
     assert_eq!(replica.cli(&["DBSIZE"]).unwrap(), primary.cli(&["DBSIZE"]).unwrap());
+}
+
+/// One gateway's end is not confirmed, and another one goes on from it: the next attempt starts with that end or not at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_after_an_end_that_no_replica_confirmed_is_confirmed_with_it() {
+    for is_lost in [true, false] {
+        let primary = Redis::start().unwrap();
+        let replica = primary.replica().unwrap();
+        let begun = begin(&patient(&primary).await, "k").await.record;
+        let address = format!("{}?wait=1&wait_timeout=2s", primary.url());
+        let (one, other) = (open(&address).await, open(&address).await);
+        replica.kill().unwrap();
+        let write = async |store: &Arc<dyn Store>, from, state, attempt, kind| {
+            let change = Change::Put(Box::new(draft("k", state, LONG)));
+            store.replace(id("k"), from, change, vec![Event::new(id("k"), attempt, kind)]).await
+        };
+        let rejected =
+            State::Rejected { failure: Failure::new("NO", "it did not happen"), settled: Settled::Attempt };
+        let ended = write(&one, begun.version, rejected, 1, EventKind::Rejected).await.unwrap_err();
+        assert_eq!(ended.wrote, Wrote::Maybe, "{ended}");
+        let there = other.load(id("k")).await.unwrap().unwrap().record;
+        assert!(matches!(there.body.state, State::Rejected { .. }), "{there:?}");
+        let next = write(&other, there.version, running(), 2, EventKind::Began).await.unwrap_err();
+        assert_eq!(next.wrote, Wrote::Maybe, "an effect would start that a failover forgets: {next}");
+        if is_lost {
+            primary.kill().unwrap();
+            replica.start_again().unwrap();
+        } else {
+            replica.start_again().unwrap();
+            until("it is confirmed", async || other.load(id("k")).await.is_ok()).await;
+            primary.kill().unwrap();
+        }
+        replica.cli(&["REPLICAOF", "NO", "ONE"]).unwrap();
+        let after = open(&format!("{}?wait=0", replica.url())).await;
+        let there = after.load(id("k")).await.unwrap().unwrap().record;
+        let query = LogQuery { intent: Some(id("k")), limit: 10, ..LogQuery::default() };
+        let log: Vec<_> =
+            after.log(query).await.unwrap().items.iter().map(|e| (e.event.attempt, e.event.kind)).collect();
+        if is_lost {
+            // It runs as far as anybody knows, never free; and its owner, who tries again, can still say how it ended.
+            assert_eq!((there.version, log), (begun.version, vec![(1, EventKind::Began)]));
+            complete(&after, "k", begun.version, LONG).await;
+        } else {
+            assert!(there.version > begun.version, "{there:?}");
+            assert_eq!(log, [(1, EventKind::Began), (1, EventKind::Rejected), (2, EventKind::Began)]);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,11 +1,14 @@
 //! Servers that could lose or evict a record are refused, with what to change; the address can accept the risk.
 
 use oncely_core::{StoreErrorKind, Wrote};
-use oncely_store::redis::{RedisConcern, RedisOptions, inspect};
+use oncely_store::redis::{RedisConcern, RedisOptions, RedisStore, inspect};
 use oncely_testkit::servers::Redis;
 
 use crate::common::finish;
-use crate::{fresh, open, refused};
+use crate::{fresh, open, refused, until};
+
+/// Microseconds that a server takes to write down one key: as if there were very much to write.
+const SLOWLY: &str = "60000000";
 
 async fn check(server: &Redis, expected: &[&str]) {
     let address = format!("{}?prefix={}", server.url(), fresh());
@@ -24,6 +27,84 @@ async fn check(server: &Redis, expected: &[&str]) {
 async fn a_server_without_an_append_only_file_is_refused() {
     let server = Redis::builder().setting("appendonly", "no").start().unwrap();
     check(&server, &["appendonly is no", "CONFIG SET appendonly yes"]).await;
+}
+
+/// Its file is written in the background first; what is acknowledged meanwhile is in none that would be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_append_only_file_was_just_switched_on_is_refused_until_it_is_complete() {
+    let server = Redis::builder().setting("appendonly", "no").start().unwrap();
+    let set = |name: &str, value: &str| server.cli(&["CONFIG", "SET", name, value]).unwrap();
+    server.cli(&["SET", "somebody's", "value"]).unwrap();
+    set("rdb-key-save-delay", SLOWLY);
+    set("appendonly", "yes");
+    // Others write meanwhile.
+    server.cli(&["SET", "another", "value"]).unwrap();
+    let address = format!("{}?prefix={}", server.url(), fresh());
+    // Who watches the server may set its counts back, and nobody knows any more what was called.
+    refused(&address).await;
+    server.cli(&["CONFIG", "RESETSTAT"]).unwrap();
+    let error = refused(&address).await;
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unsuitable, Wrote::No), "{error}");
+    for words in ["written for the first time", "aof_rewrite_in_progress:0", "?durability=best-effort"] {
+        assert!(error.message.contains(words), "{words:?} is not in {error}");
+    }
+    assert_eq!(server.cli(&["DBSIZE"]).unwrap(), "2", "a refused server was written to");
+    stop_writing(&server);
+    set("rdb-key-save-delay", "0");
+    set("appendonly", "yes");
+    until("the file is complete", async || {
+        RedisStore::open(RedisOptions::parse(&address).unwrap()).await.is_ok()
+    })
+    .await;
+    // From then on it may be rewritten.
+    set("rdb-key-save-delay", SLOWLY);
+    a_file_that_is_rewritten_is_none_that_is_made(&server).await;
+    let young = Redis::builder().setting("rdb-key-save-delay", SLOWLY).start().unwrap();
+    a_file_that_is_rewritten_is_none_that_is_made(&young).await;
+}
+
+/// A replica begins its file anew when it has copied its primary.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_was_promoted_before_its_file_was_complete_is_refused() {
+    let primary = Redis::start().unwrap();
+    let address = |server: &Redis| format!("{}?wait=0", server.url());
+    finish(&open(&address(&primary)).await, "known").await;
+    let follows = format!("127.0.0.1 {}", primary.port());
+    let slow = Redis::builder().setting("rdb-key-save-delay", SLOWLY);
+    let replica = slow.setting("replicaof", &follows).start().unwrap();
+    let is_linked = async || replica.cli(&["INFO", "replication"]).unwrap().contains("master_link_status:up");
+    until("it has copied all", is_linked).await;
+    if server_reuses_the_copy(&replica) {
+        return;
+    }
+    primary.kill().unwrap();
+    replica.cli(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    let error = refused(&address(&replica)).await;
+    assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unsuitable, Wrote::No), "{error}");
+    assert!(error.message.contains("written for the first time"), "{error}");
+    stop_writing(&replica);
+}
+
+/// Valkey 9 makes the copy itself its file, which is complete at once.
+fn server_reuses_the_copy(replica: &Redis) -> bool {
+    let told = replica.cli(&["INFO"]).unwrap();
+    told.contains("valkey_version") && told.contains("aof_rewrites:0")
+}
+
+/// Else what writes the file would outlive its server.
+fn stop_writing(server: &Redis) {
+    server.cli(&["CONFIG", "SET", "appendonly", "no"]).unwrap();
+}
+
+async fn a_file_that_is_rewritten_is_none_that_is_made(server: &Redis) {
+    finish(&open(&format!("{}?prefix={}", server.url(), fresh())).await, "before").await;
+    server.cli(&["BGREWRITEAOF"]).unwrap();
+    let is_rewritten =
+        async || server.cli(&["INFO", "persistence"]).unwrap().contains("aof_rewrite_in_progress:1");
+    until("it is rewritten", is_rewritten).await;
+    finish(&open(&format!("{}?prefix={}", server.url(), fresh())).await, "during").await;
+    assert!(is_rewritten().await, "it was over before anybody looked");
+    stop_writing(server);
 }
 
 #[tokio::test(flavor = "multi_thread")]

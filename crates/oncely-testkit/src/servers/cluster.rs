@@ -127,6 +127,6 @@ impl RedisCluster {
         let failed =
             nodes.lines().filter(|line| line.split(' ').nth(2).is_some_and(|f| f.contains("fail"))).count();
         // A node that is suspected, or dead and not yet known to be, is about to change something.
-        Ok(failed == dead && (own.contains("master") || node.is_linked()?))
+        Ok(failed == dead && (own.contains("master") || node.has_caught_up()?))
     }
 }

@@ -132,12 +132,17 @@ impl Redis {
             options = options.setting("masterauth", password);
         }
         let replica = options.start()?;
-        until("the replica has caught up", || replica.is_linked())?;
+        until("the replica has caught up", || replica.has_caught_up())?;
         Ok(replica)
     }
 
-    pub(super) fn is_linked(&self) -> Result<bool, Trouble> {
-        Ok(self.cli(&["INFO", "replication"])?.contains("master_link_status:up"))
+    /// Whether it follows its primary, and has written down what it copied: before that nothing would come back.
+    pub(super) fn has_caught_up(&self) -> Result<bool, Trouble> {
+        let told = self.cli(&["INFO"])?;
+        let says = |word: &str| told.lines().any(|line| line.trim_end() == word);
+        Ok(["master_link_status:up", "aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0"]
+            .into_iter()
+            .all(says))
     }
 
     pub(super) fn is_alive(&self) -> bool {
