@@ -112,7 +112,7 @@ impl<'a> Log<'a> {
         let reaches_back =
             newest.len() < PAGE_MAX || newest.first().is_some_and(|logged| !self.accepts(logged));
         let mut events: VecDeque<LoggedEvent> =
-            if limit <= PAGE_MAX || reaches_back { newest.into() } else { self.walk(limit, last).await? };
+            if limit <= PAGE_MAX || reaches_back { newest.into() } else { self.walk(limit, newest).await? };
         events.retain(|logged| self.accepts(logged));
         events.drain(..events.len().saturating_sub(limit));
         let clock = Clock::reading(self.store.now().await?);
@@ -139,8 +139,10 @@ impl<'a> Log<'a> {
         }
     }
 
-    /// Walks the log from its start and keeps the last `limit` events up to a place.
-    async fn walk(&self, limit: usize, last: u64) -> Result<VecDeque<LoggedEvent>, Failure> {
+    /// Walks the log from its start to the newest events, which are known, and keeps the last `limit`.
+    async fn walk(&self, limit: usize, newest: Vec<LoggedEvent>) -> Result<VecDeque<LoggedEvent>, Failure> {
+        let seq_of = |logged: Option<&LoggedEvent>| logged.map_or(0, |logged| logged.seq);
+        let (first, last) = (seq_of(newest.first()), seq_of(newest.last()));
         let mut kept = VecDeque::new();
         let mut after = 0;
         while after < last {
@@ -150,6 +152,12 @@ impl<'a> Log<'a> {
             kept.extend(events.into_iter().filter(|logged| logged.seq <= last && self.accepts(logged)));
             kept.drain(..kept.len().saturating_sub(limit));
         }
+        if after < first {
+            output::say(
+                "oncely: somebody's open transaction holds back a part of the log; try again when it has ended",
+            );
+        }
+        kept.extend(newest.into_iter().filter(|logged| logged.seq > after && self.accepts(logged)));
         Ok(kept)
     }
 

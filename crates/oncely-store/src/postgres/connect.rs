@@ -22,6 +22,7 @@ use super::errors::{Doing, Trouble, full_text};
 use super::options::{PostgresOptions, Prepared, port};
 use super::schema::{self, Found};
 use super::settings::{self, Server, Way};
+use super::timeline::Newest;
 use super::tls::{self, Connector};
 use crate::leap::{Asked, ServerClock};
 
@@ -40,6 +41,8 @@ pub(crate) struct Link {
     pub(crate) named: bool,
     /// What was found of the server.
     pub(crate) server: Server,
+    /// When that was asked.
+    asked: Asked,
     /// What was sent to channels that the connection listens to.
     pub(crate) heard: mpsc::Receiver<Notification>,
     _driver: Driver,
@@ -68,8 +71,8 @@ impl Drop for Driver {
 pub(crate) struct Door {
     pub(crate) options: Arc<PostgresOptions>,
     pub(crate) tls: Option<Arc<ClientConfig>>,
-    /// The newest timeline seen.
-    pub(crate) timeline: Arc<AtomicU64>,
+    /// Which server is the primary now.
+    pub(crate) newest: Arc<Newest>,
     /// When the server that was started last was started, or took over: how long ago something before that was, only wall
     /// clocks say.
     pub(crate) steady_since: Arc<AtomicU64>,
@@ -80,26 +83,35 @@ pub(crate) struct Door {
 impl Door {
     pub(crate) fn new(options: PostgresOptions) -> Result<Self, StoreError> {
         let tls = tls::connector(&options)?;
-        let (timeline, steady_since, clock) = Default::default();
-        Ok(Self { options: Arc::new(options), tls, timeline, steady_since, clock })
+        let (newest, steady_since, clock) = Default::default();
+        Ok(Self { options: Arc::new(options), tls, newest, steady_since, clock })
     }
 }
 
 impl Door {
     /// Connects for calls.
     pub(crate) async fn open(&self) -> Result<Link, StoreError> {
-        self.open_first(&self.options.config).await
+        self.admit(self.find().await?)
     }
 
-    /// Connects for listening.
+    /// Connects for listening, and takes no note of whom it met: nobody has looked which ledger is there.
     pub(crate) async fn open_to_listen(&self) -> Result<Link, StoreError> {
-        self.open_first(self.options.listen.as_ref().unwrap_or(&self.options.config)).await
+        let config = self.options.listen.as_ref().unwrap_or(&self.options.config);
+        let link = self.find_among(config).await?;
+        match self.newest.is_past(link.server.timeline) {
+            true => Err(self.replaced()),
+            false => Ok(link),
+        }
+    }
+
+    /// Connects, and takes no note of whom it met: the server of another ledger says nothing about this one's.
+    pub(crate) async fn find(&self) -> Result<Link, StoreError> {
+        self.find_among(&self.options.config).await
     }
 
     /// The server that is fit; of several that call themselves primary, the one of the newest timeline. Else what one
     /// that answered said.
-    async fn open_first(&self, config: &Config) -> Result<Link, StoreError> {
-        let asked = Asked::now();
+    async fn find_among(&self, config: &Config) -> Result<Link, StoreError> {
         let mut opening = JoinSet::new();
         for (at, host) in config.get_hosts().iter().enumerate() {
             let (door, config, host) = (self.clone(), config.clone(), host.clone());
@@ -128,12 +140,14 @@ impl Door {
                 None => break,
             }
         }
-        let Some(link) = found else {
-            return Err(refused.unwrap_or_else(|| self.unreachable("no server answered")));
-        };
-        let newest = self.timeline.fetch_max(link.server.timeline, Ordering::AcqRel);
+        found.ok_or_else(|| refused.unwrap_or_else(|| self.unreachable("no server answered")))
+    }
+
+    /// Takes note of the ledger's primary, and refuses one that another has taken over from.
+    pub(crate) fn admit(&self, link: Link) -> Result<Link, StoreError> {
+        let newest = self.newest.met(link.server.timeline);
         if newest > link.server.timeline {
-            return Err(self.unreachable("the only primary that answered has been replaced by another one"));
+            return Err(self.replaced());
         }
         self.steady_since.fetch_max(link.server.started.0, Ordering::AcqRel);
         if newest != 0 && newest < link.server.timeline {
@@ -142,7 +156,7 @@ impl Door {
             self.steady_since.fetch_max(taken_over.0, Ordering::AcqRel);
         }
         // From here on a leap is noticed. One that is there already is refused to those who ask what is there.
-        let _ = self.clock.told(link.server.now, asked);
+        let _ = self.clock.told(link.server.now, link.asked);
         Ok(link)
     }
 
@@ -151,13 +165,14 @@ impl Door {
             let (socket, name) = self.reach(host, port).await?;
             let way = socket.way();
             let Line { client, warning, heard, driver } = self.greet(config, socket, name).await?;
+            let asked = Asked::now();
             let server = settings::check(&client, &self.options, way).await?;
             let named = match self.options.prepared {
                 Prepared::Always => true,
                 Prepared::Never => false,
                 Prepared::Auto => server.is_direct,
             };
-            Ok(Link { client, warning, named, server, heard, _driver: driver })
+            Ok(Link { client, warning, named, server, asked, heard, _driver: driver })
         };
         self.in_time(config, host, port, opening).await
     }
@@ -197,15 +212,30 @@ impl Door {
         port: u16,
         opening: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
+        let server = format!("{} port {port}", host_text(host));
+        self.soon(config, &server, opening).await
+    }
+
+    /// An end to waiting for what a server says of itself.
+    async fn soon<T>(
+        &self,
+        config: &Config,
+        server: &str,
+        asking: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         let patience = config.get_connect_timeout().copied().unwrap_or(Duration::from_secs(5));
-        match tokio::time::timeout(patience, opening).await {
-            Ok(opened) => opened,
-            Err(_) => Err(self.unreachable(&format!(
-                "{} port {port} did not answer within {} s",
-                host_text(host),
-                patience.as_secs()
-            ))),
+        match tokio::time::timeout(patience, asking).await {
+            Ok(answered) => answered,
+            Err(_) => {
+                Err(self.unreachable(&format!("{server} did not answer within {} s", patience.as_secs())))
+            }
         }
+    }
+
+    /// Looks at the ledger over a connection that was just made.
+    pub(crate) async fn look(&self, link: &Link) -> Result<Found, StoreError> {
+        let looking = schema::look(&link.client, &self.options);
+        self.soon(&self.options.config, "the server", looking).await
     }
 
     async fn reach(&self, host: &Host, port: u16) -> Result<(Socket, Option<String>), StoreError> {
@@ -240,6 +270,10 @@ impl Door {
             }
         };
         Ok(Line { client, warning, heard, driver: Driver(driver.abort_handle()) })
+    }
+
+    fn replaced(&self) -> StoreError {
+        self.unreachable("the only primary that answered has been replaced by another one")
     }
 
     fn unreachable(&self, why: &str) -> StoreError {

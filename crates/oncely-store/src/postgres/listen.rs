@@ -75,8 +75,16 @@ async fn hear(shared: &Shared, pause: &mut Duration) -> Result<(), StoreError> {
     }
     *pause = RETRY_FIRST;
     shared.watchers.set_hears(true);
-    while let Some(message) = link.heard.recv().await {
-        shared.watchers.heard_of(&heads(&message));
+    // A server that another one has taken over from may still be there, and has nothing to tell any more.
+    let replaced = shared.door.newest.passes(link.server.timeline);
+    let hearing = async {
+        while let Some(message) = link.heard.recv().await {
+            shared.watchers.heard_of(&heads(&message));
+        }
+    };
+    tokio::select! {
+        () = hearing => {}
+        () = replaced => {}
     }
     Ok(())
 }

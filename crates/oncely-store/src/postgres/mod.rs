@@ -1,8 +1,8 @@
 //! The PostgreSQL ledger: many machines, one service, and an engine that is already run by people who know it.
 //!
-//! - `options`, `tls`, `connect`, `settings`, `schema`, `examine`: opening, and refusing what is not safe.
+//! - `options`, `tls`, `connect`, `timeline`, `settings`, `schema`, `examine`: opening, and refusing what is not safe.
 //! - `request`, `queue`, `tickets`, `pool`, `shared`: requests wait together and leave together.
-//! - `session`, `worth`, `sql`, `params`, `rows`, `batch`, `exec`: one statement for many requests. `jobs`, `read`: the rest.
+//! - `session`, `worth`, `sql`, `params`, `rows`, `batch`, `exec`: one statement for many requests. `jobs`, `read`, `settled`: the rest.
 //! - `waiters`, `listen`: how waiting callers learn of what others do. `moving`: how it moves.
 //! - `within`, `within_sqlx`: one transaction with the caller's own data.
 
@@ -27,9 +27,11 @@ mod rows;
 mod schema;
 mod session;
 mod settings;
+mod settled;
 mod shared;
 mod sql;
 mod tickets;
+mod timeline;
 mod tls;
 mod waiters;
 mod within;

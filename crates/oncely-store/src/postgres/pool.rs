@@ -1,6 +1,7 @@
 //! The connections, and who works on them: a thread of its own, so that what was handed in gets written whatever becomes
 //! of the caller's runtime.
 
+use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,6 +29,9 @@ const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_LAST: Duration = Duration::from_secs(2);
 /// How long the end of the ledger waits for what was handed in.
 const DRAIN: Duration = Duration::from_secs(5);
+/// How long a server may take for an answer before it is looked whether another one has taken over from it, and how often
+/// that is looked for from then on.
+const SCOUT: Duration = Duration::from_secs(2);
 
 /// The thread's work: opens the ledger, says how that went, and serves until it is closed.
 pub(crate) fn serve(shared: &Arc<Shared>, opened: oneshot::Sender<Result<(), StoreError>>) {
@@ -124,7 +128,7 @@ pub(crate) fn count(shared: &Arc<Shared>) {
 async fn work(shared: Arc<Shared>, mut session: Option<Session>) {
     let bell = Arc::new(Notify::new());
     loop {
-        let mut current = match session.take().filter(|session| shared.is_current(session)) {
+        let mut current = match session.take().filter(Session::is_current) {
             Some(session) => session,
             None => match reconnect(&shared).await {
                 Some(session) => session,
@@ -133,7 +137,7 @@ async fn work(shared: Arc<Shared>, mut session: Option<Session>) {
         };
         shared.gained();
         let mut afterwards = serve_session(&shared, &mut current, &bell).await;
-        while afterwards == Afterwards::Await && current.recover().await {
+        while afterwards == Afterwards::Await && looking_around(&shared, current.recover()).await {
             afterwards = serve_session(&shared, &mut current, &bell).await;
         }
         shared.lost();
@@ -146,16 +150,36 @@ async fn work(shared: Arc<Shared>, mut session: Option<Session>) {
     }
 }
 
+/// Waits for an answer, and looks meanwhile whether another server has taken over from the one that owes it: its machine may
+/// go on to take what is sent to it for ever. If so, whoever waits for that answer is told.
+async fn looking_around<T>(shared: &Shared, answer: impl Future<Output = T>) -> T {
+    tokio::select! {
+        answer = answer => answer,
+        never = scout(shared) => match never {},
+    }
+}
+
+/// Connects again and again, and leaves at once: what matters is whom the door meets. One does so for all that wait, so that
+/// a server which answers late has one connection more and not one for each.
+async fn scout(shared: &Shared) -> Infallible {
+    tokio::time::sleep(SCOUT).await;
+    let _only_one = shared.scouting.lock().await;
+    loop {
+        drop(open_again(shared).await);
+        tokio::time::sleep(SCOUT).await;
+    }
+}
+
 /// Works on one connection until it is lost, or the ledger is closed and all is done.
 async fn serve_session(shared: &Shared, session: &mut Session, bell: &Arc<Notify>) -> Afterwards {
     loop {
-        if !shared.is_current(session) {
+        if !session.is_current() {
             return Afterwards::Reconnect;
         }
         match shared.queue.take_or_park(bell) {
             Some(batch) => {
                 let turn = Turn::new(&shared.queue, &batch);
-                let afterwards = in_turn(turn, batch::run(shared, session, batch)).await;
+                let afterwards = in_turn(shared, turn, batch::run(shared, session, batch)).await;
                 if afterwards != Afterwards::GoOn {
                     return afterwards;
                 }
@@ -167,15 +191,18 @@ async fn serve_session(shared: &Shared, session: &mut Session, bell: &Arc<Notify
 }
 
 /// Runs a statement for as long as that takes; others wait for its end only for a while, to leave together.
-async fn in_turn(turn: Turn<'_>, run: impl Future<Output = Afterwards>) -> Afterwards {
-    let queue = turn.queue;
+async fn in_turn(
+    shared: &Shared,
+    turn: Turn<'_>,
+    run: impl Future<Output = Afterwards>,
+) -> Afterwards {
     let mut run = pin!(run);
     if let Ok(afterwards) = tokio::time::timeout(SLOW, run.as_mut()).await {
         return afterwards;
     }
     drop(turn);
-    queue.nudge();
-    run.await
+    shared.queue.nudge();
+    looking_around(shared, run).await
 }
 
 /// A statement that others wait for. However it ends, they do not wait for ever.
@@ -234,9 +261,11 @@ async fn reconnect(shared: &Shared) -> Option<Session> {
 
 /// Opens one more connection to the ledger that was opened.
 async fn open_again(shared: &Shared) -> Result<Session, StoreError> {
-    let link = shared.door.open().await?;
-    let what = match schema::look(&link.client, &shared.door.options).await? {
-        Found::Ledger(ledger) if ledger.id.as_ref() == shared.ledger.get() => return Ok(shared.session(link)),
+    let link = shared.door.find().await?;
+    let what = match shared.door.look(&link).await? {
+        Found::Ledger(ledger) if ledger.id.as_ref() == shared.ledger.get() => {
+            return Ok(shared.session(shared.door.admit(link)?));
+        }
         Found::Ledger(_) => "is another one than the one that was opened",
         Found::Nothing => "is gone",
     };

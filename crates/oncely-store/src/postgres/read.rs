@@ -1,7 +1,6 @@
 //! Listings: records in the order of their creation, and the log.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use oncely_core::limits::PAGE_MAX;
 use oncely_core::{
@@ -14,6 +13,7 @@ use super::errors::Trouble;
 use super::exec::load_many;
 use super::limits::BATCH_BYTES_MAX;
 use super::session::{Param, Session};
+use super::settled::settle;
 use super::shared::Shared;
 use super::sql::{COLUMN_COUNT, COLUMNS};
 use super::{jobs, rows};
@@ -25,11 +25,6 @@ use crate::wire::Damaged;
 const CHUNK: usize = 256;
 /// The bytes of a row that count: results may be large.
 const SIZE: &str = "(length(r.body) + coalesce(length(r.result), 0))";
-/// How long a place in the log that was given away may stay empty before it counts as never used.
-const GAP_MS: u64 = 1_000;
-/// How often it is looked whether those who may fill it are done.
-const GAP_LOOK: Duration = Duration::from_millis(10);
-
 /// Reads records in this order, as many as `$2` says and as fit into one answer; one at least. Each comes with its place,
 /// when it is due, its state, and the bytes up to it. The server knows how long a result is without reading it.
 pub(crate) fn within_bytes(from: &str, order: &str) -> String {
@@ -172,7 +167,7 @@ impl ScanQuery {
     }
 }
 
-/// Reads the log.
+/// Reads the log. Whoever reads on from a place is told nothing that comes after one which somebody may still fill.
 pub(crate) async fn log(
     shared: &Shared,
     session: &mut Session,
@@ -181,12 +176,12 @@ pub(crate) async fn log(
     let limit = query.limit.clamp(1, PAGE_MAX);
     let now = jobs::now(shared, session).await?;
     let trail = match &query.intent {
-        Some(intent) => trail(session, intent).await?,
+        Some(intent) => trail(shared, session, intent, query.newest).await?,
         None => None,
     };
     let mut found = match trail {
         Some(batches) => read_trail(session, batches, query).await?,
-        None => walk(session, query, limit, now).await?,
+        None => walk(shared, session, query, limit).await?,
     };
     found.retain(|event| {
         event.seq > query.after && query.intent.is_none_or(|intent| event.event.intent == intent)
@@ -201,8 +196,26 @@ pub(crate) async fn log(
     Ok(Page::of(found, next, now))
 }
 
-/// The statements that tell of a record; `None` if there is neither a record nor the memory of one.
-async fn trail(session: &mut Session, intent: &IntentId) -> Result<Option<Vec<i64>>, Trouble> {
+/// The statements that tell of a record; `None` if there is neither a record nor the memory of one. A note may have drawn its
+/// place long before it could be written, so that those that are not settled are for who wants the newest.
+async fn trail(
+    shared: &Shared,
+    session: &mut Session,
+    intent: &IntentId,
+    newest: bool,
+) -> Result<Option<Vec<i64>>, Trouble> {
+    // Asked before it is looked: what is settled since may not have been there to be seen.
+    let settled = shared.settled.upto(session.timeline());
+    let found = whole_trail(session, intent).await?;
+    if newest || found.iter().flatten().all(|batch| *batch <= settled) {
+        return Ok(found);
+    }
+    let settled = settle(shared, session).await?;
+    let again = whole_trail(session, intent).await?;
+    Ok(again.map(|batches| batches.into_iter().filter(|batch| *batch <= settled).collect()))
+}
+
+async fn whole_trail(session: &mut Session, intent: &IntentId) -> Result<Option<Vec<i64>>, Trouble> {
     let schema = session.statements().schema.clone();
     let sql = format!(
         "SELECT trail FROM {schema}.forgotten WHERE head = $1 UNION ALL SELECT trail FROM {schema}.record WHERE head = $1"
@@ -228,37 +241,28 @@ async fn read_trail(
     let sql =
         format!("SELECT seq, at, events FROM {schema}.audit WHERE seq = ANY($1) AND seq >= $2 ORDER BY seq");
     let from = first_batch(query);
-    let rows = session.read_sql(&sql, &[(&batches, Type::INT8_ARRAY), (&from, Type::INT8)]).await?;
-    Ok(unpack(&rows)?.events)
+    unpack(&session.read_sql(&sql, &[(&batches, Type::INT8_ARRAY), (&from, Type::INT8)]).await?)
 }
 
 fn first_batch(query: &LogQuery) -> i64 {
     i64::try_from(batch_of(query.after)).unwrap_or(i64::MAX)
 }
 
-/// A piece of the log, in ascending order.
-#[derive(Default)]
-struct Piece {
-    events: Vec<LoggedEvent>,
-    batches: Vec<(i64, Millis)>,
-}
-
-fn unpack(rows: &[Row]) -> Result<Piece, Trouble> {
-    let mut piece = Piece::default();
+fn unpack(rows: &[Row]) -> Result<Vec<LoggedEvent>, Trouble> {
+    let mut events = Vec::new();
     for row in rows {
-        let (seq, at) = (row.try_get::<_, i64>(0)?, rows::now(row, 1)?);
-        piece.events.extend(unpack_events(u64::try_from(seq).unwrap_or(0), at, row.try_get(2)?)?);
-        piece.batches.push((seq, at));
+        let batch = u64::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0);
+        events.extend(unpack_events(batch, rows::now(row, 1)?, row.try_get(2)?)?);
     }
-    Ok(piece)
+    Ok(events)
 }
 
 /// Walks the log until enough has been found.
 async fn walk(
+    shared: &Shared,
     session: &mut Session,
     query: &LogQuery,
     limit: usize,
-    now: Millis,
 ) -> Result<Vec<LoggedEvent>, Trouble> {
     let schema = session.statements().schema.clone();
     let (from, chunk) = (first_batch(query), i64::try_from(CHUNK).unwrap_or(i64::MAX));
@@ -268,62 +272,49 @@ async fn walk(
     );
     let mut at = if query.newest { i64::MAX } else { from.saturating_sub(1) };
     let mut found: Vec<LoggedEvent> = Vec::new();
-    let mut waited = false;
+    let mut looked = false;
     loop {
+        // Asked before it is looked: what is settled since may not have been there to be seen.
+        let settled = if query.newest { i64::MAX } else { shared.settled.upto(session.timeline()) };
         let mut rows =
             session.read_sql(&sql, &[(&from, Type::INT8), (&chunk, Type::INT8), (&at, Type::INT8)]).await?;
-        let full = rows.len() == CHUNK;
-        if query.newest {
-            rows.reverse();
-            let piece = unpack(&rows)?;
-            at = piece.batches.first().map_or(at, |(seq, _)| *seq);
-            found.splice(0..0, piece.events);
-        } else {
-            let piece = unpack(&rows)?;
-            if !waited && has_young_gap(&piece, at, now) {
-                waited = true;
-                await_writers(session).await?;
+        let mut goes_on = rows.len() == CHUNK;
+        if let Some(gap) = first_gap(&rows, at.max(settled))? {
+            if !looked {
+                looked = true;
+                settle(shared, session).await?;
                 continue;
             }
-            at = piece.batches.last().map_or(at, |(seq, _)| *seq);
-            found.extend(piece.events);
+            // Somebody may still write there. What follows is told when that is known.
+            rows.truncate(gap);
+            goes_on = false;
+        }
+        at = rows.last().map_or(Ok(at), |row| row.try_get(0))?;
+        if query.newest {
+            rows.reverse();
+            found.splice(0..0, unpack(&rows)?);
+        } else {
+            found.extend(unpack(&rows)?);
         }
         let wanted = found
             .iter()
             .filter(|event| query.intent.is_none_or(|intent| event.event.intent == intent))
             .count();
-        if wanted > limit || !full {
+        if wanted > limit || !goes_on {
             return Ok(found);
         }
     }
 }
 
-/// Whether a place before a young event is empty: its statement may still be under way, and whoever reads on from here
-/// would never see it.
-fn has_young_gap(piece: &Piece, after: i64, now: Millis) -> bool {
+/// The first of these rows before which a place is empty, after one up to which that does not matter.
+fn first_gap(rows: &[Row], after: i64) -> Result<Option<usize>, Trouble> {
     let mut before = after;
-    piece.batches.iter().any(|(seq, at)| {
-        let gap = *seq > before.saturating_add(1) && now.since(*at) < GAP_MS;
-        before = *seq;
-        gap
-    })
-}
-
-/// Waits until the transactions that were under way are over, for a bounded time.
-async fn await_writers(session: &mut Session) -> Result<(), Trouble> {
-    let number = async |session: &mut Session, sql: &str| -> Result<i64, Trouble> {
-        let rows = session.read_sql(sql, &[]).await?;
-        Ok(rows.first().map_or(Ok(0), |row| row.try_get(0))?)
-    };
-    // A statement has a number of its own only from its first write on: give it that long.
-    tokio::time::sleep(GAP_LOOK).await;
-    let until = number(session, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8").await?;
-    let started = tokio::time::Instant::now();
-    while started.elapsed() < Duration::from_millis(GAP_MS) {
-        if number(session, "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::int8").await? >= until {
-            break;
+    for (number, row) in rows.iter().enumerate() {
+        let batch: i64 = row.try_get(0)?;
+        if batch > before.saturating_add(1) {
+            return Ok(Some(number));
         }
-        tokio::time::sleep(GAP_LOOK).await;
+        before = before.max(batch);
     }
-    Ok(())
+    Ok(None)
 }

@@ -166,7 +166,7 @@ fn unpack(row: &impl Fields, at: usize, intent: IntentId) -> Result<Record, Trou
 
 /// The server's clock, before what says what an answer to a write is worth.
 pub(crate) fn clock(row: &Row) -> Result<Millis, Trouble> {
-    now(row, row.len().saturating_sub(3))
+    now(row, row.len().saturating_sub(4))
 }
 
 /// A time, in a row's column.

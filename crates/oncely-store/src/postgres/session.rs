@@ -15,12 +15,16 @@ use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Row, Statement};
 
-use super::connect::Link;
+use super::connect::{Door, Link};
 use super::errors::Trouble;
 use super::limits::HELD_ALONE;
-use super::options::{Durability, PostgresOptions};
+use super::options::Durability;
 use super::sql::{HOT, Hot, Statements};
-use super::worth::{self, STANDING, Worth};
+use super::timeline::Newest;
+use super::worth::{self, Worth};
+
+/// Why nothing more is asked of a server, and nothing that it says counts.
+const SUCCEEDED: &str = "another server has taken over from it";
 
 /// A parameter and its type.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -34,6 +38,7 @@ pub(crate) struct Session {
     link: Link,
     statements: Arc<Statements>,
     names: Arc<Names>,
+    newest: Arc<Newest>,
     durability: Durability,
     answer_within: Duration,
     prepared: [Use; HOT],
@@ -65,18 +70,14 @@ enum Use {
 }
 
 impl Session {
-    pub(crate) fn new(
-        link: Link,
-        statements: Arc<Statements>,
-        names: Arc<Names>,
-        options: &PostgresOptions,
-    ) -> Self {
-        let (durability, answer_within) = (options.durability, options.answer_within);
+    pub(crate) fn new(link: Link, statements: Arc<Statements>, names: Arc<Names>, door: &Door) -> Self {
+        let (durability, answer_within) = (door.options.durability, door.options.answer_within);
         let prepared = Default::default();
         Self {
             link,
             statements,
             names,
+            newest: Arc::clone(&door.newest),
             durability,
             answer_within,
             prepared,
@@ -88,10 +89,14 @@ impl Session {
 
     /// Whether the connection is of use: it stands, it is in nobody's transaction, and its server is as it was judged and has
     /// not been replaced by another since.
-    pub(crate) fn is_current(&self, newest_timeline: u64) -> bool {
+    pub(crate) fn is_current(&self) -> bool {
         let outdated = self.outdated.load(Ordering::Relaxed);
-        let replaced = self.link.server.timeline < newest_timeline;
-        !self.link.client.is_closed() && !self.inside && !outdated && !replaced
+        !self.link.client.is_closed() && !self.inside && !outdated && !self.is_replaced()
+    }
+
+    /// Whether another server has taken over from its one.
+    fn is_replaced(&self) -> bool {
+        self.newest.is_past(self.timeline())
     }
 
     /// Begins a transaction of several statements. Until the server has said that it is over, the connection serves nobody
@@ -138,15 +143,26 @@ impl Session {
         Ok(self.bound == Bound::Set)
     }
 
+    /// The timeline that its server was on when it was judged.
+    pub(crate) fn timeline(&self) -> u64 {
+        self.link.server.timeline
+    }
+
     /// The ledger's statements.
     pub(crate) fn statements(&self) -> &Arc<Statements> {
         &self.statements
     }
 
-    /// Returns when the server has answered what was asked before; answers whether the connection can be used on. One that
-    /// fell silent within a transaction cannot: it is left for the server to end.
+    /// Returns when the server has answered what was asked before, or another one has taken over from it; answers whether the
+    /// connection can be used on. One that fell silent within a transaction cannot: it is left for the server to end.
     pub(crate) async fn recover(&self) -> bool {
-        !self.inside && self.link.client.query_typed("SELECT 1", &[]).await.is_ok()
+        if self.inside {
+            return false;
+        }
+        tokio::select! {
+            answered = self.link.client.query_typed("SELECT 1", &[]) => answered.is_ok(),
+            () = self.newest.passes(self.timeline()) => false,
+        }
     }
 
     /// Runs a statement of the hot path that writes.
@@ -154,7 +170,7 @@ impl Session {
         let statements = Arc::clone(&self.statements);
         let params = &proved(params, statements.proof(which));
         self.prepare(which, params).await?;
-        self.forget_warning();
+        self.prepare_to_write()?;
         let written = self.send(which, params);
         let rows = match self.link.server.has_standbys && !self.inside {
             true => self.with_a_look(written).await?,
@@ -176,7 +192,7 @@ impl Session {
 
     /// Runs another statement that writes, without a name. Within a transaction only its end is looked at.
     pub(crate) async fn write_sql(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
-        self.forget_warning();
+        self.prepare_to_write()?;
         let written = self.bounded(self.link.client.query_typed(sql, params));
         match self.inside {
             true => self.without_a_look(written).await,
@@ -258,8 +274,7 @@ impl Session {
 
     /// How the server stands.
     async fn look(&self) -> Result<Row, Trouble> {
-        let sql = format!("SELECT {STANDING}");
-        let rows = self.bounded(self.link.client.query_typed(&sql, &[])).await;
+        let rows = self.bounded(self.link.client.query_typed(&self.statements.look, &[])).await;
         // What was asked before it is not undone by what becomes of the look.
         let rows = rows.map_err(|trouble| match trouble {
             Trouble::Silent(why) => Trouble::Silent(why),
@@ -279,6 +294,7 @@ impl Session {
     /// What a commit is worth. If less than it was, this one may be lost; if it is only another, the server is judged anew when
     /// its answer has been given.
     fn mind_worth(&self, row: &Row) -> Result<(), Trouble> {
+        worth::refuse_another(row, &self.link.server)?;
         if self.durability == Durability::BestEffort {
             return Ok(());
         }
@@ -290,14 +306,29 @@ impl Session {
         Ok(())
     }
 
-    /// An end to waiting for an answer.
+    /// An end to waiting for an answer: it takes too long, or another server has taken over. What the old one says from then on
+    /// may be past, and what it wrote is lost; it may hang for ever, or come to life and not know.
     async fn bounded<T>(
         &self,
         answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, Trouble> {
-        match tokio::time::timeout(self.answer_within, answer).await {
+        let answered = tokio::select! {
+            biased;
+            () = self.newest.passes(self.timeline()) => return Err(Trouble::Lost(SUCCEEDED.to_owned())),
+            answered = tokio::time::timeout(self.answer_within, answer) => answered,
+        };
+        match answered {
             Ok(answered) => Ok(answered?),
             Err(_) => Err(Trouble::Silent(format!("no answer within {} s", self.answer_within.as_secs()))),
+        }
+    }
+
+    /// What is said from here on is of the write that follows. None goes to a server from which another has taken over.
+    fn prepare_to_write(&self) -> Result<(), Trouble> {
+        self.forget_warning();
+        match self.is_replaced() {
+            true => Err(Trouble::Unsent(SUCCEEDED.to_owned())),
+            false => Ok(()),
         }
     }
 

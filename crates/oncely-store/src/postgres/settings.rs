@@ -2,6 +2,7 @@
 //! another server, with settings of its own.
 
 use std::net::SocketAddr;
+use std::time::SystemTime;
 
 use oncely_core::{Millis, StoreError, StoreErrorKind};
 use tokio_postgres::Client;
@@ -9,6 +10,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::errors::{Doing, Trouble};
 use super::options::{Durability, PostgresOptions};
+use super::worth::{BORN, UNTOLD};
 
 /// The oldest server that is supported.
 const OLDEST: i32 = 130_000;
@@ -37,7 +39,7 @@ const ASK: &str = "SELECT current_setting('server_version_num')::int4, current_s
      {timeline}, floor(date_part('epoch', {started}) * 1000)::int8, \
      floor(date_part('epoch', clock_timestamp()) * 1000)::int8, \
      coalesce(host(inet_client_addr()) = $1 AND inet_client_port() = $2, false), \
-     coalesce(host(inet_server_addr()) = $3 AND inet_server_port() = $4, false)";
+     coalesce(host(inet_server_addr()) = $3 AND inet_server_port() = $4, false), {born}";
 
 /// What a server says of itself.
 #[derive(Debug, Clone)]
@@ -68,6 +70,8 @@ pub(crate) struct Server {
     pub(crate) is_ours_alone: bool,
     /// Grows with every change of roles: of two that both call themselves primary, the older one is past.
     pub(crate) timeline: u64,
+    /// When it was started, by which its answers are told from another one's. A relative of PostgreSQL may not say so.
+    pub(crate) born: Option<SystemTime>,
     /// Since when its clock is the one that stamps: it was started, or took over.
     pub(crate) started: Millis,
     /// What its clock says.
@@ -103,14 +107,14 @@ pub(crate) async fn check(
         (&to, Type::TEXT),
         (&to_port, Type::INT4),
     ];
-    let ask = async |timeline: &str, started: &str| {
-        let sql = ASK.replace("{timeline}", timeline).replace("{started}", started);
+    let ask = async |timeline: &str, started: &str, born: &str| {
+        let sql = ASK.replace("{timeline}", timeline).replace("{started}", started).replace("{born}", born);
         client.query_typed(&sql, &params).await.map_err(Trouble::from)
     };
-    let asked = match ask(TIMELINE, STARTED).await {
+    let asked = match ask(TIMELINE, STARTED, BORN).await {
         Err(trouble) if trouble.code() == Some(NO_FUNCTION) => match options.durability {
             Durability::Strict => return Err(not_postgres(&trouble, &address)),
-            Durability::BestEffort => ask(NO_TIMELINE, STARTED_NOW).await,
+            Durability::BestEffort => ask(NO_TIMELINE, STARTED_NOW, UNTOLD).await,
         },
         asked => asked,
     };
@@ -144,6 +148,7 @@ pub(crate) async fn check(
         is_direct: row.try_get(14).map_err(fail)?,
         is_ours_alone: row.try_get::<_, bool>(14).map_err(fail)? && row.try_get(15).map_err(fail)?,
         timeline: number(11)?,
+        born: row.try_get(16).map_err(fail)?,
         started: Millis(number(12)?),
         now: Millis(number(13)?),
         has_standbys: answers.has_standbys(),

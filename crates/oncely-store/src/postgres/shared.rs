@@ -14,6 +14,7 @@ use super::queue::Queue;
 use super::request::{Answer, Job, Request};
 use super::rows::Half;
 use super::session::{Names, Session};
+use super::settled::Settled;
 use super::sql::Statements;
 use super::waiters::Waiters;
 use crate::leap::Asked;
@@ -30,11 +31,13 @@ pub(crate) struct Shared {
     pub(crate) door: Door,
     /// Which ledger was opened.
     pub(crate) ledger: OnceLock<Half>,
-    pub(crate) statements: Arc<Statements>,
+    /// For connections that lead to one server, and for those that may come to lead to another.
+    statements: [Arc<Statements>; 2],
     pub(crate) names: Arc<Names>,
     pub(crate) queue: Queue,
     pub(crate) watchers: Waiters,
     pub(crate) likely: Likely,
+    pub(crate) settled: Settled,
     pub(crate) tallies: Tallies,
     pub(crate) connected: AtomicUsize,
     pub(crate) reconnects: AtomicU64,
@@ -42,6 +45,8 @@ pub(crate) struct Shared {
     /// Since when there is no connection.
     lost_at: Mutex<Option<Instant>>,
     pub(crate) closing: Notify,
+    /// Held by the one that looks for a server that has taken over.
+    pub(crate) scouting: tokio::sync::Mutex<()>,
     /// Rung when somebody waits for the first time.
     pub(crate) listen: Notify,
 }
@@ -53,29 +58,28 @@ impl Shared {
             address: options.describe(),
             channel: channel(&options.schema),
             ledger: OnceLock::new(),
-            statements: Arc::new(Statements::new(&options.schema)),
+            statements: [false, true].map(|told| Arc::new(Statements::new(&options.schema, told))),
             names: Arc::default(),
             queue: Queue::new(options.queue_max, options.pool),
             watchers: Waiters::new(options.look_every),
             door: Door::new(options)?,
             likely: Likely::default(),
+            settled: Settled::default(),
             tallies: Tallies::default(),
             connected: AtomicUsize::new(0),
             reconnects: AtomicU64::new(0),
             refused: Mutex::new(None),
             lost_at: Mutex::new(None),
             closing: Notify::new(),
+            scouting: tokio::sync::Mutex::default(),
             listen: Notify::new(),
         })
     }
 
     pub(crate) fn session(&self, link: Link) -> Session {
-        Session::new(link, Arc::clone(&self.statements), Arc::clone(&self.names), &self.door.options)
-    }
-
-    /// Whether a session is of use.
-    pub(crate) fn is_current(&self, session: &Session) -> bool {
-        session.is_current(self.door.timeline.load(Ordering::Acquire))
+        let told = !link.server.is_ours_alone && link.server.born.is_some();
+        let statements = Arc::clone(&self.statements[usize::from(told)]);
+        Session::new(link, statements, Arc::clone(&self.names), &self.door)
     }
 
     /// The newest time rightly seen, below which no stamp may fall.

@@ -22,7 +22,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::schema::{literal, quoted};
-use super::worth::{COMMIT, STANDING};
+use super::worth::{BORN, COMMIT, STANDING, UNTOLD};
 
 /// What [`super::rows::read`] wants, in its order.
 pub(crate) const COLUMNS: &str = "r.head, r.tail, r.version, r.created_at, r.sent_at, r.changed_at, r.namespace, \
@@ -65,12 +65,16 @@ pub(crate) struct Statements {
     pub(crate) schema: String,
     /// What to call to have the next version, as a literal.
     pub(crate) seq: String,
+    /// Asks how the server stands.
+    pub(crate) look: String,
     hot: [(String, i64); HOT],
 }
 
 impl Statements {
-    pub(crate) fn new(schema: &str) -> Self {
+    /// Their answers say which server gave them if `told`.
+    pub(crate) fn new(schema: &str, told: bool) -> Self {
         let schema = quoted(schema);
+        let born = if told { BORN } else { UNTOLD };
         // With the number of the parameter that proves it.
         let hot = [
             (create_one(""), 16),
@@ -84,12 +88,13 @@ impl Statements {
         ];
         let seq = literal(&format!("{schema}.commit_seq"));
         let whole = |(sql, last): (String, usize)| {
-            let sql = sql.replace("{schema}", &schema).replace("{seq}", &seq);
+            let sql = sql.replace("{schema}", &schema).replace("{seq}", &seq).replace("{born}", born);
             let proof = digest(&sql);
             let clock = format!("{CLOCK} / (${last} = {proof})::int4");
             (sql.replace("{proved clock}", &clock), proof)
         };
-        Self { hot: hot.map(whole), seq, schema }
+        let look = format!("SELECT {STANDING}").replace("{born}", born);
+        Self { hot: hot.map(whole), look, seq, schema }
     }
 
     pub(crate) fn hot(&self, which: Hot) -> &str {

@@ -76,7 +76,8 @@ pub(crate) struct Inside<A> {
 
 impl<A: Ask> Inside<A> {
     pub(crate) fn new(transaction: A, schema: &str) -> Self {
-        Self { transaction, statements: Statements::new(schema) }
+        // Which server it is on does not change within a transaction.
+        Self { transaction, statements: Statements::new(schema, false) }
     }
 
     async fn ask(&mut self, which: Hot, params: &[Param<'_>]) -> Result<Vec<A::Row>, Trouble> {

@@ -1,20 +1,28 @@
-//! What an answer is worth: whether its server still takes writes, and what its commits wait for.
+//! What an answer is worth: which server gave it, whether that still takes writes, and what its commits wait for.
 //!
-//! Both can change under a living connection: a reload, an `ALTER ROLE`, another session behind a pooler. So every answer
-//! brings them along, last, or a look that was sent right behind the request does.
+//! All of it can change under a living connection: a reload, an `ALTER ROLE`, another session behind a pooler, or another
+//! server there. So every answer brings it along, last, or a look that was sent right behind the request does.
+
+use std::time::SystemTime;
 
 use tokio_postgres::Row;
 
 use super::errors::{Said, Trouble};
 use super::settings::Server;
 
-/// What a commit waits for, last in every answer to a write.
+/// Which server answers, and what a commit waits for there; last in every answer to a write.
 pub(crate) const COMMIT: &str =
-    "current_setting('synchronous_commit'), current_setting('synchronous_standby_names') <> ''";
+    "{born}, current_setting('synchronous_commit'), current_setting('synchronous_standby_names') <> ''";
 /// Whether the server takes writes, and then the same; last in every answer to a read. A server that has become a standby, or
 /// was fenced, answers reads as before: with what was true once.
-pub(crate) const STANDING: &str = "current_setting('transaction_read_only'), current_setting('synchronous_commit'), \
-     current_setting('synchronous_standby_names') <> ''";
+pub(crate) const STANDING: &str = "current_setting('transaction_read_only'), {born}, \
+     current_setting('synchronous_commit'), current_setting('synchronous_standby_names') <> ''";
+
+/// When the server was started, which tells it from every other that can be the primary: roles change with a restart, or
+/// with the server. This stands for `{born}` where something may stand between that passes on to another one.
+pub(crate) const BORN: &str = "pg_postmaster_start_time()";
+/// And this where nothing can, or where the server lacks that function.
+pub(crate) const UNTOLD: &str = "NULL::timestamptz";
 
 /// What an answer says of its server, compared with what was found when the connection was made.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,9 +40,22 @@ pub(crate) fn of(row: &Row, judged: &Server) -> Result<Worth, Trouble> {
     Ok(compare(judged, row.try_get(at)?, row.try_get(at + 1)?))
 }
 
+/// Refuses the answer of another server than the one that was judged. What it keeps, which ledger it has, whether it is past,
+/// and by which clock it stamps, nobody has asked.
+pub(crate) fn refuse_another(row: &Row, judged: &Server) -> Result<(), Trouble> {
+    let born: Option<SystemTime> = row.try_get(row.len().saturating_sub(3))?;
+    match born.is_none() || born == judged.born {
+        true => Ok(()),
+        false => {
+            let what = "another server answers than the one that was judged, or it was started anew";
+            Err(Trouble::Warned(what.to_owned()))
+        }
+    }
+}
+
 /// Refuses the answer of a server that does not take writes.
 pub(crate) fn refuse_read_only(row: &Row) -> Result<(), Trouble> {
-    match row.try_get::<_, &str>(row.len().saturating_sub(3))? {
+    match row.try_get::<_, &str>(row.len().saturating_sub(4))? {
         "off" => Ok(()),
         // As it refuses a write.
         _ => Err(Trouble::Server(Box::new(Said {
@@ -95,6 +116,7 @@ mod tests {
                 is_direct: true,
                 is_ours_alone: true,
                 timeline: 1,
+                born: None,
                 started: Millis(0),
                 now: Millis(0),
                 has_standbys: judged.1,

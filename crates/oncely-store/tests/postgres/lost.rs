@@ -254,7 +254,8 @@ async fn a_server_that_does_not_answer_is_not_given_ever_more_connections() {
         caller.await.unwrap();
     }
     let ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oncely'";
-    assert_eq!(server.psql(ours).unwrap().trim(), "2");
+    let ours = server.psql(ours).unwrap();
+    assert!(["2", "3"].contains(&ours.trim()), "{ours}: two, and perhaps the one that looks around");
 }
 
 /// Has the ledger open a second connection: the first is busy with a key that somebody holds. Both are idle then.

@@ -8,6 +8,8 @@ mod batching;
 mod clock;
 mod conformance;
 mod crowded;
+mod following;
+mod frozen;
 mod held;
 mod lost;
 mod migrating;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use oncely_core::{Created, Store};
+use oncely_testkit::servers::{PgBouncer, Postgres, Tap};
 
 use crate::common::id;
 use crate::conformance::pooler;
@@ -132,4 +133,38 @@ async fn a_name_that_means_the_statement_of_another_ledger_does_nothing_there() 
     };
     assert_eq!((there("ours").as_str(), there("theirs").as_str()), ("1", "0"));
     assert!(ours.load(id("new")).await.unwrap().is_some());
+}
+
+/// The pooler's server is another one from now on; its clients notice nothing.
+async fn lead_to(way: &Tap, server: &Postgres) {
+    way.point_at(([127, 0, 0, 1], server.port()).into());
+    way.cut_once();
+    until("the pooler has let go", async || way.connections() == 0).await;
+}
+
+#[tokio::test]
+async fn another_server_behind_it_is_judged_before_it_is_believed() {
+    let old = Postgres::start().unwrap();
+    let way = Tap::to_port(old.port()).unwrap();
+    let pooler = PgBouncer::through(&old, way.port()).unwrap();
+    let store = open(&with(&pooler.url("postgres"), "pool=1&wait=1")).await;
+    let Created::New(before) = claim(&*store, "before").await.unwrap() else { panic!("it was there") };
+    let new = old.standby_async().unwrap();
+    new.promote().unwrap();
+    lead_to(&way, &new).await;
+    until("the new one is used", async || claim(&*store, "after").await.is_ok()).await;
+    // Between the two lie two clocks: how long ago the first key was sent somewhere is not known.
+    assert!(before.record.sent_at < store.steady_since(), "the change was not noticed");
+    assert!(store.load(id("before")).await.unwrap().is_some());
+    // Nobody has fenced the old one, and the way leads there again: it is past.
+    lead_to(&way, &old).await;
+    let mut refused = String::new();
+    until("the old one is refused", async || {
+        let error = claim(&*store, "stale").await.expect_err("acknowledged by a server that is past");
+        refused = error.message;
+        refused.contains("has been replaced by another one")
+    })
+    .await;
+    lead_to(&way, &new).await;
+    until("it heals", async || claim(&*store, "healed").await.is_ok()).await;
 }

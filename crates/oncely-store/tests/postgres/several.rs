@@ -1,9 +1,9 @@
 //! Several servers in the address: a new ledger is not begun on whichever of them happens to answer, and another ledger is not
 //! taken for the one that was opened.
 
-use oncely_core::{Created, StoreErrorKind, Wrote};
+use oncely_core::{Created, Store, StoreErrorKind, Wrote};
 use oncely_store::postgres::{Migrated, PostgresOptions, migrate, migration_sql};
-use oncely_testkit::servers::Postgres;
+use oncely_testkit::servers::{Postgres, Tap};
 
 use crate::{claim, database, open, refusal, server, until};
 
@@ -68,4 +68,36 @@ async fn another_ledger_in_its_place_is_not_taken_for_the_one_that_was_opened() 
     .await;
     let made = "SELECT count(*) FROM oncely.record";
     assert_eq!(server().psql_in(name, made).unwrap().trim(), "0");
+}
+
+#[tokio::test]
+async fn a_name_that_leads_to_another_ledger_for_a_while_does_no_harm() {
+    let (ours, theirs) = (Postgres::start().unwrap(), Postgres::start().unwrap());
+    drop(open(&theirs.url("postgres")).await);
+    // That it was promoted, and ours never, says nothing of ours.
+    let promoted = theirs.standby_async().unwrap();
+    promoted.promote().unwrap();
+    let name = Tap::to_port(ours.port()).unwrap();
+    let store = open(&ours.url_through(name.port(), "postgres")).await;
+    claim(&*store, "before").await.unwrap();
+    // Somebody waits, so that there is also a connection that listens.
+    let (waiting, id) = (store.clone(), crate::common::id("before"));
+    let seen = store.load(id).await.unwrap().unwrap().record.version;
+    let waiting = tokio::spawn(async move { waiting.watch(id, seen).await });
+    let listens = |server: &Postgres| {
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'";
+        server.psql(sql).unwrap().trim() != "0"
+    };
+    until("it listens", async || listens(&ours)).await;
+    name.point_at(([127, 0, 0, 1], promoted.port()).into());
+    name.cut_once();
+    until("it listens there", async || listens(&promoted)).await;
+    until("it is noticed", async || match claim(&*store, "elsewhere").await {
+        Ok(made) => panic!("claimed in another ledger: {made:?}"),
+        Err(error) => error.message.contains("is another one than the one that was opened"),
+    })
+    .await;
+    name.point_at(([127, 0, 0, 1], ours.port()).into());
+    until("it heals", async || claim(&*store, "after").await.is_ok()).await;
+    waiting.abort();
 }

@@ -17,6 +17,11 @@ pub struct PgBouncer {
 impl PgBouncer {
     /// Starts one in transaction mode, which holds at most 20 connections to each database.
     pub fn in_front_of(postgres: &Postgres) -> Result<Self, Trouble> {
+        Self::through(postgres, postgres.port())
+    }
+
+    /// The same, which reaches the server through something that stands before it on another port.
+    pub fn through(postgres: &Postgres, server_port: u16) -> Result<Self, Trouble> {
         let binary = program("pgbouncer", "pgbouncer")?;
         let folder = Folder::new("pgbouncer", postgres.user)?;
         let port = free_port()?;
@@ -26,10 +31,9 @@ impl PgBouncer {
             .as_ref()
             .map_or(String::new(), |p| format!(" password='{}'", p.replace('\'', "''")));
         let settings = format!(
-            "[databases]\n* = host=127.0.0.1 port={} user=postgres{password}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+            "[databases]\n* = host=127.0.0.1 port={server_port} user=postgres{password}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
             listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 20\n\
-            max_client_conn = 1000\nignore_startup_parameters = extra_float_digits\n",
-            postgres.port()
+            max_client_conn = 1000\nignore_startup_parameters = extra_float_digits\n"
         );
         let file = folder.path().join("pgbouncer.ini");
         write_private(&file, &settings, postgres.user)?;
