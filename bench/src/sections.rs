@@ -7,6 +7,7 @@ mod http;
 mod mcp;
 mod million;
 mod peer;
+mod plain_postgres;
 mod postgres;
 mod postgres_growth;
 mod processes;

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use oncely::{Begun, Oncely};
 use oncely_testkit::servers::Postgres;
-use tokio::sync::{Mutex, Semaphore};
-use tokio_postgres::{Client, NoTls, Statement};
 
+use super::plain_postgres::{BARE, PLAIN, Pattern};
 use super::postgres_growth::{self, COPIED_RESULT};
 use crate::bench::{Bench, TURNS};
 use crate::report::{Row, Target};
@@ -17,7 +16,7 @@ use crate::stats::{Sample, Series, Turns, Unit};
 use crate::{Result, ours, progress, workload};
 
 /// Connections of either side.
-const POOL: usize = 8;
+pub(super) const POOL: usize = 8;
 /// Ended calls that are asked for again.
 const REPLAYED: u64 = 10_000;
 
@@ -48,6 +47,16 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
                     .ratio(&ratio, Unit::Times)
                     .target(Target::AtMost(1.15, Unit::Times), &ratio),
             );
+            let ratio = seen.bare_p50.over(&seen.plain_p50);
+            rows.push(
+                Row::new(
+                    "the same rows by bare statements, one caller alone, p50",
+                    &seen.bare_p50,
+                    Unit::Time,
+                )
+                .against("plain pattern", &seen.plain_p50, Unit::Time)
+                .ratio(&ratio, Unit::Times),
+            );
         }
         let ratio = seen.replays.over(&seen.ours);
         rows.push(
@@ -73,6 +82,7 @@ struct Seen {
     ours_p50: Series,
     plain: Series,
     plain_p50: Series,
+    bare_p50: Series,
     replays: Series,
 }
 
@@ -82,7 +92,7 @@ fn rounds(bench: &mut Bench, server: &Postgres, callers: usize) -> Result<Seen> 
         progress(&format!("{callers} callers, round {round} of {}", bench.rounds));
         let address = server.fresh_database()?;
         let (turn, first) = (bench.turn(), bench.keys());
-        let blocks: Vec<u64> = (0..2 * TURNS).map(|_| bench.keys()).collect();
+        let blocks: Vec<u64> = (0..3 * TURNS).map(|_| bench.keys()).collect();
         let work = one_round(&address, callers, turn, first, &blocks, &mut seen);
         bench.runtime.block_on(work)?;
     }
@@ -99,18 +109,26 @@ async fn one_round(
     seen: &mut Seen,
 ) -> Result<()> {
     let oncely = Oncely::new(oncely_store::open(&format!("{address}?pool={POOL}&sslmode=disable")).await?);
-    let plain = Arc::new(Plain::open(address).await?);
+    let plain = Arc::new(Pattern::open(address, &PLAIN).await?);
+    // What the rows cost by themselves is of interest where nobody shares a statement.
+    let bare = if callers == 1 { Some(Arc::new(Pattern::open(address, &BARE).await?)) } else { None };
     fill(&oncely, replayed).await?;
-    let [mut of_ours, mut of_plain, mut of_replays]: [Turns; 3] = Default::default();
-    for keys in blocks.chunks(2) {
+    let [mut of_ours, mut of_plain, mut of_bare, mut of_replays]: [Turns; 4] = Default::default();
+    for keys in blocks.chunks(3) {
         of_ours.push(ours::closed_loop(&oncely, ours::Style::BeginComplete, callers, turn, keys[0]).await?);
         of_plain.push(plain.run(callers, turn, keys[1]).await?);
+        if let Some(bare) = &bare {
+            of_bare.push(bare.run(callers, turn, keys[2]).await?);
+        }
         of_replays.push(replay(&oncely, callers, turn, replayed).await?);
     }
     seen.ours.push(of_ours.rate());
     seen.ours_p50.push(of_ours.p50());
     seen.plain.push(of_plain.rate());
     seen.plain_p50.push(of_plain.p50());
+    if bare.is_some() {
+        seen.bare_p50.push(of_bare.p50());
+    }
     seen.replays.push(of_replays.rate());
     Ok(())
 }
@@ -163,7 +181,7 @@ async fn replay(oncely: &Oncely, callers: usize, duration: Duration, first: u64)
     gather(start, tasks).await
 }
 
-async fn gather(
+pub(super) async fn gather(
     start: Instant,
     tasks: Vec<tokio::task::JoinHandle<Result<Vec<Duration>>>>,
 ) -> Result<Sample> {
@@ -172,85 +190,4 @@ async fn gather(
         all.extend(task.await??);
     }
     Ok(Sample::of(start.elapsed(), all, Vec::new()))
-}
-
-/// What people write: a claim, committed; the effect; its result, committed.
-struct Plain {
-    free: Semaphore,
-    pool: Mutex<Vec<Prepared>>,
-}
-
-struct Prepared {
-    client: Client,
-    begin: Statement,
-    complete: Statement,
-}
-
-impl Plain {
-    async fn open(address: &str) -> Result<Self> {
-        let mut pool = Vec::new();
-        for at in 0..POOL {
-            let (client, connection) = tokio_postgres::connect(address, NoTls).await?;
-            tokio::spawn(connection);
-            if at == 0 {
-                let table = "CREATE TABLE calls (key text PRIMARY KEY, state text NOT NULL, \
-                             created_at timestamptz NOT NULL DEFAULT now(), result bytea)";
-                client.batch_execute(table).await?;
-            }
-            let begin = "INSERT INTO calls (key, state) VALUES ($1, 'running') ON CONFLICT (key) DO NOTHING";
-            let complete =
-                "UPDATE calls SET state = 'succeeded', result = $2 WHERE key = $1 AND state = 'running'";
-            pool.push(Prepared {
-                begin: client.prepare(begin).await?,
-                complete: client.prepare(complete).await?,
-                client,
-            });
-        }
-        Ok(Self { free: Semaphore::new(POOL), pool: Mutex::new(pool) })
-    }
-
-    async fn call(&self, number: u64) -> Result<()> {
-        let (key, result) = (workload::key(number), workload::result(number));
-        let connection = self.take().await?;
-        let made = connection.client.execute(&connection.begin, &[&key]).await;
-        self.give_back(connection).await;
-        if made? != 1 {
-            return Err("a new key was there already".into());
-        }
-        let connection = self.take().await?;
-        let ended = connection.client.execute(&connection.complete, &[&key, &result]).await;
-        self.give_back(connection).await;
-        ended?;
-        Ok(())
-    }
-
-    async fn take(&self) -> Result<Prepared> {
-        self.free.acquire().await?.forget();
-        self.pool.lock().await.pop().ok_or_else(|| "the pool is empty".into())
-    }
-
-    async fn give_back(&self, connection: Prepared) {
-        self.pool.lock().await.push(connection);
-        self.free.add_permits(1);
-    }
-
-    async fn run(self: &Arc<Self>, callers: usize, duration: Duration, first: u64) -> Result<Sample> {
-        let next = Arc::new(AtomicU64::new(first));
-        let start = Instant::now();
-        let tasks: Vec<_> = (0..callers)
-            .map(|_| {
-                let (plain, next) = (Arc::clone(self), Arc::clone(&next));
-                tokio::spawn(async move {
-                    let mut latencies = Vec::new();
-                    while start.elapsed() < duration {
-                        let from = Instant::now();
-                        plain.call(next.fetch_add(1, Ordering::Relaxed)).await?;
-                        latencies.push(from.elapsed());
-                    }
-                    Ok(latencies)
-                })
-            })
-            .collect();
-        gather(start, tasks).await
-    }
 }
