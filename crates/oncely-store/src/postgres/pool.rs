@@ -191,11 +191,7 @@ async fn serve_session(shared: &Shared, session: &mut Session, bell: &Arc<Notify
 }
 
 /// Runs a statement for as long as that takes; others wait for its end only for a while, to leave together.
-async fn in_turn(
-    shared: &Shared,
-    turn: Turn<'_>,
-    run: impl Future<Output = Afterwards>,
-) -> Afterwards {
+async fn in_turn(shared: &Shared, turn: Turn<'_>, run: impl Future<Output = Afterwards>) -> Afterwards {
     let mut run = pin!(run);
     if let Ok(afterwards) = tokio::time::timeout(SLOW, run.as_mut()).await {
         return afterwards;

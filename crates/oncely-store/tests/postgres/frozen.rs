@@ -71,7 +71,7 @@ async fn who_waits_for_it_is_told_once_another_has_taken_over_and_what_it_still_
     let address = format!("postgres://postgres@127.0.0.1:{first},127.0.0.1:{second}/postgres");
     let mut options = PostgresOptions::parse(&with(&address, "durability=best-effort&pool=1")).unwrap();
     // However long it takes the other one here: it is not the time that ends the waiting.
-    options.answer_within = Duration::from_secs(600);
+    options.answer_within = Duration::from_secs(120);
     let store = Arc::new(PostgresStore::open(options).await.unwrap());
     // By now nothing but the claim itself is sent.
     for number in 0..3 {
