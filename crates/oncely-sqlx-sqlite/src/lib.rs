@@ -42,7 +42,11 @@ use sqlx_sqlite::{LockedSqliteHandle, Sqlite, SqliteConnection, SqliteTransactio
 ///
 /// While it is there, the connection commits nothing else. SQLite ends a transaction by itself on some errors (a full disk,
 /// `OR ROLLBACK`), and sqlx ends it if a savepoint's `begin` fails or is given up: the caller's next statement would then be
-/// committed alone, without its record. So it fails instead. A commit hook of the caller's own is replaced for that.
+/// committed alone, without its record. So it fails instead. Hooks of the caller's own on commit and rollback are replaced for
+/// that.
+///
+/// A statement that you stopped waiting for may still be run by sqlx. End the transaction with [`rollback`](Self::rollback)
+/// then, which waits for it: after a drop the connection is yours alone again at once.
 pub struct SqlxSqliteTransaction<'c> {
     // Dropped first: a rollback is on its way before the turn is let go.
     transaction: Transaction<'c, Sqlite>,
@@ -61,7 +65,10 @@ impl<'c> SqlxSqliteTransaction<'c> {
         lend(connection, |connection| ledger.suits(connection)).await?;
         let inside = ledger.inside().await?;
         let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(unusable)?;
-        lock(&mut transaction).await?.0.set_commit_hook(inside.may_commit());
+        let (mut locked, _) = lock(&mut transaction).await?;
+        locked.set_commit_hook(inside.may_commit());
+        locked.set_rollback_hook(inside.rolled_back());
+        drop(locked);
         Ok(Self { transaction, inside })
     }
 
@@ -78,7 +85,7 @@ impl<'c> SqlxSqliteTransaction<'c> {
         let committed = self.inside.commit(&borrowed);
         stand_in(&borrowed, depth);
         drop(borrowed);
-        locked.remove_commit_hook();
+        remove_hooks(&mut locked);
         drop(locked);
         let Self { transaction, inside } = self;
         drop(inside);
@@ -93,10 +100,15 @@ impl<'c> SqlxSqliteTransaction<'c> {
         let Self { mut transaction, inside: _inside } = self;
         let (mut locked, depth) = lock(&mut transaction).await?;
         stand_in(&borrow(&mut locked)?, depth);
-        locked.remove_commit_hook();
+        remove_hooks(&mut locked);
         drop(locked);
         transaction.rollback().await.map_err(unusable)
     }
+}
+
+fn remove_hooks(locked: &mut LockedSqliteHandle<'_>) {
+    locked.remove_commit_hook();
+    locked.remove_rollback_hook();
 }
 
 fn unusable(error: impl std::fmt::Display) -> StoreError {

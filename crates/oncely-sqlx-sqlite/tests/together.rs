@@ -8,6 +8,7 @@
 )]
 
 use std::future::{Future, poll_fn};
+use std::iter::successors;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use std::task::Poll;
 
 use oncely::within::{self, Begun};
 use oncely::{Answer, Call, Oncely, outcome};
-use oncely_core::{LogQuery, Store, StoreErrorKind};
+use oncely_core::{LogQuery, Store, StoreErrorKind, Wrote};
 use oncely_sqlx_sqlite::SqlxSqliteTransaction;
 use oncely_store::{MemoryStore, SqliteOptions, SqliteStore};
 use serde_json::json;
@@ -204,7 +205,9 @@ async fn of_many_transactions_with_one_key_one_runs_and_the_others_replay() {
 async fn a_caller_that_goes_away_at_any_moment_leaves_both_or_neither() {
     let shop = Shop::new().await;
     let mut connection = connect(&shop.path).await;
-    for polls in 0.. {
+    // Every moment at first, and from then on fewer: how often it is asked in vain depends on how quick other threads are.
+    let moments = (0..200).chain(successors(Some(200_usize), |polls| Some(polls + polls / 16)));
+    for polls in moments {
         let key = format!("gone-after-{polls}");
         let call = call(&key, 1);
         let finished = {
@@ -304,6 +307,27 @@ async fn nothing_is_committed_without_its_record_once_the_transaction_has_ended_
             shop.forget_all().await;
         }
     }
+}
+
+/// A savepoint outside of a transaction begins one. What is done in that is not what was begun with the ledger.
+#[tokio::test]
+async fn what_a_savepoint_began_after_sqlite_had_ended_the_transaction_is_not_committed_in_its_place() {
+    let shop = Shop::new().await;
+    let mut connection = connect(&shop.path).await;
+    query::<Sqlite>("CREATE TABLE once (n INTEGER PRIMARY KEY)").execute(&mut connection).await.unwrap();
+    let mut tx = SqlxSqliteTransaction::begin(&shop.ledger, &mut connection).await.unwrap();
+    let Begun::Run(pending) = within::begin(&mut tx, &call("a", 1)).await.unwrap() else {
+        panic!("it is new")
+    };
+    pending.complete(&mut tx, outcome::created(&1)).await.unwrap();
+    let twice = "INSERT OR ROLLBACK INTO once VALUES (1), (1)";
+    query::<Sqlite>(twice).execute(tx.connection()).await.unwrap_err();
+    tx.connection().begin().await.unwrap().rollback().await.unwrap();
+    insert(&mut tx, "a").await;
+    assert_eq!(tx.commit().await.unwrap_err().wrote, Wrote::No);
+    assert_eq!((orders(&mut connection, "a").await, shop.records().await), (0, 0));
+    assert!(shop.order(&mut connection, "a", 1).await.is_none(), "the connection is as good as before");
+    assert_eq!(orders(&mut connect(&shop.path).await, "a").await, 1);
 }
 
 const POINTS: [&str; 5] = ["before", "after begin", "after the order", "after complete", "after commit"];

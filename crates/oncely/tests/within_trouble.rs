@@ -96,6 +96,29 @@ async fn nothing_is_committed_without_its_record_once_sqlite_has_ended_the_trans
 }
 
 #[tokio::test]
+async fn what_a_savepoint_began_after_sqlite_had_ended_the_transaction_is_not_committed_in_its_place() {
+    let shop = Shop::new();
+    let mut connection = shop.connect();
+    connection.execute_batch("CREATE TABLE once (n INTEGER PRIMARY KEY)").unwrap();
+    for ends in ["INSERT OR ROLLBACK INTO once VALUES (1), (1)", "COMMIT"] {
+        let mut tx = shop.ledger.transaction(&mut connection).unwrap();
+        let Begun::Run(pending) = within::begin(&mut tx, &call("a")).await.unwrap() else {
+            panic!("it is new")
+        };
+        pending.complete(&mut tx, outcome::created(&1)).await.unwrap();
+        tx.execute_batch(ends).unwrap_err();
+        // Outside of a transaction it begins one, and going back to it leaves that open.
+        tx.execute_batch("SAVEPOINT s; ROLLBACK TO s").unwrap();
+        tx.execute(INSERT, []).unwrap();
+        assert!(within::begin(&mut tx, &call("b")).await.is_err(), "{ends}");
+        assert_eq!(tx.commit().unwrap_err().wrote, Wrote::No);
+        assert_eq!((shop.orders(), shop.records().await), (0, 0), "{ends}");
+    }
+    connection.execute(INSERT, []).unwrap();
+    assert_eq!(shop.orders(), 1);
+}
+
+#[tokio::test]
 async fn the_name_of_a_tool_that_a_savepoint_took_back_is_written_again() {
     let shop = Shop::new();
     let mut connection = shop.connect();

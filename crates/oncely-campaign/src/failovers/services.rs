@@ -104,6 +104,9 @@ impl Service for Cluster {
     }
 
     fn fail(&mut self, rng: &mut Rng) -> Checked<()> {
+        // What a ledger begins with is on the replicas: without it a server that takes over is refused for good, whatever
+        // else it has lost.
+        self.cluster.wait_until_copied()?;
         let primaries = self.cluster.primaries()?;
         let replicas: Vec<usize> =
             (0..self.cluster.size()).filter(|node| !primaries.contains(node)).collect();

@@ -54,7 +54,9 @@ async fn perform(shared: &Shared, session: &mut Session, job: Job) -> Result<Ans
             read::scan(shared, session, &filter, from, limit.clamp(1, PAGE_MAX)).await.map(Answer::Scanned)
         }
         Job::Log(query) => read::log(shared, session, &query).await.map(Answer::Logged),
-        Job::Purge { limit } => purge::purge(shared, session, limit).await.map(Answer::Purged),
+        Job::Purge { limit } => {
+            purge::purge(shared, session, limit).await.map(Answer::Purged).map_err(partly_written)
+        }
         Job::Count(tallies) => count(session, &tallies).await.map(|()| Answer::Done),
         Job::Tallies => tallies(session).await.map(Answer::Tallies),
         Job::Census => census(session).await.map(Answer::Census),
@@ -134,6 +136,14 @@ SELECT {CLOCK}, won.trail IS NOT NULL FROM c LEFT JOIN won ON true"
 fn unwritten(trouble: Trouble) -> Trouble {
     match trouble {
         Trouble::Lost(why) => Trouble::Unsent(why),
+        other => other,
+    }
+}
+
+/// Of several writes: that one was not sent says nothing of those before it.
+fn partly_written(trouble: Trouble) -> Trouble {
+    match trouble {
+        Trouble::Unsent(why) => Trouble::Lost(why),
         other => other,
     }
 }

@@ -12,7 +12,7 @@ pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const QUEUE_BYTES_MAX: usize = 512 * 1024 * 1024;
 /// Most events in one request: the log has room for so many from each request of a statement.
 pub const EVENTS_MAX: usize = 128;
-/// How long an answer is awaited: less than a caller waits for its claim.
+/// How long an answer is awaited. A caller waits for its claim for less; others, an end above all, are worth more patience.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// How long a statement for many waits for a record that another transaction holds: then they go apart.
 pub const HELD_AMONG: Duration = Duration::from_millis(100);

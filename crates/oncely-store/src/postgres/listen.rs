@@ -14,7 +14,7 @@ use super::shared::Shared;
 
 /// How often waiters' records are looked at where no messages arrive.
 const LOOK_OFTEN: Duration = Duration::from_millis(20);
-/// How long a listener waits for its own word to come back before it is sure that it hears nothing.
+/// How long a listener waits for its server, and then for its own word to come back, before it is sure that it hears nothing.
 const ECHO_WITHIN: Duration = Duration::from_secs(3);
 /// How long to wait before another try to listen; doubled up to the last.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
@@ -62,7 +62,7 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
 async fn hear(shared: &Shared, pause: &mut Duration) -> Result<(), StoreError> {
     let mut link = shared.door.open_to_listen().await?;
     let listen = format!("LISTEN {}", quoted(&shared.channel));
-    if link.client.batch_execute(&listen).await.is_err() {
+    if !matches!(tokio::time::timeout(ECHO_WITHIN, link.client.batch_execute(&listen)).await, Ok(Ok(()))) {
         return Ok(());
     }
     // A pooler takes the command and gives the session to somebody else: believe only what is heard.

@@ -37,7 +37,8 @@ const FULL: i64 = 2;
 /// connection, as rusqlite sees it. Programs use [`SqliteStore::transaction`], or the driver's own adapter.
 ///
 /// It has the turn at writing until it is dropped. The order is: [`SqliteStore::suits`], [`SqliteStore::inside`], `BEGIN
-/// IMMEDIATE`, a hook for [`may_commit`](Self::may_commit), the steps, [`commit`](Self::commit).
+/// IMMEDIATE`, hooks for [`may_commit`](Self::may_commit) and [`rolled_back`](Self::rolled_back), the steps,
+/// [`commit`](Self::commit).
 pub struct SqliteInside {
     shared: Arc<Shared>,
     turn: Turn<'static>,
@@ -49,6 +50,8 @@ pub struct SqliteInside {
     /// A step failed half-way: only a rollback is right.
     is_broken: bool,
     may_commit: Arc<AtomicBool>,
+    /// The transaction was ended; what is open now is another one, which has none of our steps.
+    has_ended: Arc<AtomicBool>,
 }
 
 impl SqliteStore {
@@ -145,6 +148,7 @@ impl SqliteInside {
             begun: Vec::new(),
             is_broken: false,
             may_commit: Arc::default(),
+            has_ended: Arc::default(),
         })
     }
 
@@ -155,6 +159,14 @@ impl SqliteInside {
     pub fn may_commit(&self) -> impl Fn() -> bool + Send + 'static {
         let may_commit = Arc::clone(&self.may_commit);
         move || may_commit.load(Ordering::Acquire)
+    }
+
+    /// What a rollback hook of the connection has to do from the beginning of the transaction on. A transaction that SQLite has
+    /// ended may be followed by another that the caller did not mean (a savepoint outside of one begins it): to commit that
+    /// would be to commit the caller's work without the record. Going back to a savepoint does not call such a hook.
+    pub fn rolled_back(&self) -> impl Fn() + Send + 'static {
+        let has_ended = Arc::clone(&self.has_ended);
+        move || has_ended.store(true, Ordering::Release)
     }
 
     /// Says what became of a statement that a driver ran around the steps.
@@ -206,7 +218,8 @@ impl SqliteInside {
 
     /// The caller, or SQLite itself on some errors, can end a transaction behind our back.
     fn check_open(&self, connection: &Connection) -> Result<(), StoreError> {
-        if !self.is_broken && !connection.is_autocommit() {
+        let has_ended = self.has_ended.load(Ordering::Acquire) || connection.is_autocommit();
+        if !self.is_broken && !has_ended {
             return Ok(());
         }
         let message =

@@ -17,7 +17,7 @@ use crate::requests::ready;
 /// caller's own statements run through it. Rolled back when it is dropped without [`commit`](Self::commit).
 ///
 /// While it is there, the connection commits nothing else: a statement after one that made SQLite end the transaction by itself
-/// fails. A commit hook of the caller's own is replaced for that.
+/// fails. Hooks of the caller's own on commit and rollback are replaced for that.
 pub struct SqliteTransaction<'c> {
     connection: &'c Connection,
     inside: SqliteInside,
@@ -35,9 +35,11 @@ impl SqliteStore {
         let inside = self.inside_now()?;
         connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| inside.trouble(error))?;
         // Whatever fails from here on, dropping this ends what was begun.
-        let may_commit = inside.may_commit();
+        let (may_commit, rolled_back) = (inside.may_commit(), inside.rolled_back());
         // Here a hook is asked whether to roll back instead.
-        let hooked = connection.commit_hook(Some(move || !may_commit()));
+        let hooked = connection
+            .commit_hook(Some(move || !may_commit()))
+            .and_then(|()| connection.rollback_hook(Some(rolled_back)));
         let transaction = SqliteTransaction { connection, inside };
         hooked.map_err(|error| transaction.inside.trouble(error))?;
         Ok(transaction)

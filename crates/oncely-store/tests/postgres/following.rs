@@ -128,6 +128,12 @@ async fn a_note_that_waited_for_its_record_is_not_missed_by_who_follows_that_rec
     let lock = "SELECT FROM oncely.record WHERE key = $1 FOR UPDATE";
     assert_eq!(ends.query(lock, &[&followed]).await.unwrap().len(), 1);
     assert_eq!(holds.query(lock, &[&held]).await.unwrap().len(), 1);
+    let number = async |transaction: &Transaction<'_>| -> String {
+        let row = transaction.query_one("SELECT pg_backend_pid()", &[]).await.unwrap();
+        row.get::<_, i32>(0).to_string()
+    };
+    let (first, second) = (number(&ends).await, number(&holds).await);
+    // From here on within the time that a note waits for a record.
     let noting = {
         let store = Arc::clone(&store);
         let events = keys.map(|key| Event::new(id(key), 1, EventKind::Superseded)).to_vec();
@@ -141,11 +147,6 @@ async fn a_note_that_waited_for_its_record_is_not_missed_by_who_follows_that_rec
         );
         server().psql(&sql).unwrap().trim() == "1"
     };
-    let number = async |transaction: &Transaction<'_>| -> String {
-        let row = transaction.query_one("SELECT pg_backend_pid()", &[]).await.unwrap();
-        row.get::<_, i32>(0).to_string()
-    };
-    let (first, second) = (number(&ends).await, number(&holds).await);
     until("the note has drawn its place", async || waits_for(&first)).await;
     let seen = store.load(id(followed)).await.unwrap().unwrap().record;
     let change = Change::Put(Box::new(draft(followed, succeeded(""), LONG)));

@@ -14,7 +14,7 @@ use crate::{claim, open, until, with};
 /// Opens a ledger that soon tells its callers that it has no answer. It has one connection, so that none is left when that waits.
 async fn open_impatient(address: &str) -> Arc<PostgresStore> {
     let mut options = PostgresOptions::parse(&with(address, "pool=1")).unwrap();
-    options.answer_within = Duration::from_secs(1);
+    options.answer_within = Duration::from_secs(10);
     Arc::new(PostgresStore::open(options).await.unwrap())
 }
 
@@ -65,8 +65,8 @@ async fn it_is_left_for_the_one_that_takes_over_and_never_written_to_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_for_it_is_told_once_another_has_taken_over_and_what_it_still_does_is_no_acknowledgement() {
     let primary = Postgres::start().unwrap();
-    let standby = primary.standby_async().unwrap();
     drop(open(&primary.url("postgres")).await);
+    let standby = primary.standby_async().unwrap();
     let (first, second) = (primary.port(), standby.port());
     let address = format!("postgres://postgres@127.0.0.1:{first},127.0.0.1:{second}/postgres");
     let mut options = PostgresOptions::parse(&with(&address, "durability=best-effort&pool=1")).unwrap();

@@ -108,6 +108,24 @@ impl RedisCluster {
         })
     }
 
+    /// Returns when the replicas of every living primary have confirmed what that one has written by now.
+    pub fn wait_until_copied(&self) -> Result<(), Trouble> {
+        let living = || self.nodes.iter().filter(|node| node.is_alive());
+        let mut written = Vec::new();
+        for node in living() {
+            written.push(offsets(&node.cli(&["INFO", "replication"])?).0);
+        }
+        until("the replicas have copied all", || {
+            for (node, written) in living().zip(&written) {
+                let (_, confirmed) = offsets(&node.cli(&["INFO", "replication"])?);
+                if confirmed.into_iter().any(|confirmed| confirmed < *written) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+    }
+
     fn is_content(&self, node: &Redis) -> Result<bool, Trouble> {
         match self.looks_content(node) {
             // A replica that takes over all of its primary's records says nothing else meanwhile.
@@ -129,4 +147,13 @@ impl RedisCluster {
         // A node that is suspected, or dead and not yet known to be, is about to change something.
         Ok(failed == dead && (own.contains("master") || node.has_caught_up()?))
     }
+}
+
+/// How far a server has written, and how far each of its replicas has confirmed that, as `INFO replication` says.
+fn offsets(info: &str) -> (u64, Vec<u64>) {
+    let number = |text: &str| text.trim_end().parse().unwrap_or(0);
+    let written = info.lines().find_map(|line| line.strip_prefix("master_repl_offset:")).map_or(0, number);
+    let replicas = info.lines().filter(|line| line.starts_with("slave") && line.contains(",offset="));
+    let confirmed = replicas.filter_map(|line| line.split(',').find_map(|part| part.strip_prefix("offset=")));
+    (written, confirmed.map(number).collect())
 }
