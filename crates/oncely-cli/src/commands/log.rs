@@ -9,6 +9,7 @@ use oncely::policy_file::parse_duration;
 use oncely_core::limits::PAGE_MAX;
 use oncely_core::{IntentId, LogQuery, LoggedEvent, Millis, Store, StoreErrorKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::find;
 use super::view::{self, EventView, NameView};
@@ -47,32 +48,21 @@ pub(crate) async fn run(global: &Global, args: LogArgs) -> Result<ExitCode, Fail
     let oncely = context.open().await?;
     let store = &**oncely.store();
     let mut log = Log::new(global, &args, store).await?;
-    let mut after = match log.print_past(&args).await? {
-        (_, Reader::Gone) => return Ok(ExitCode::SUCCESS),
-        (after, Reader::There) => after,
-    };
     if !args.follow {
-        if log.printed == 0 && !log.json {
+        let (_, reader) = log.print_past(&args).await?;
+        if reader == Reader::There && log.printed == 0 && !log.json {
             output::say("no event matches");
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let stop = tokio::signal::ctrl_c();
-    tokio::pin!(stop);
-    loop {
-        after = match log.print_new(after).await? {
-            (_, Reader::Gone) => return Ok(ExitCode::SUCCESS),
-            (after, Reader::There) => after,
-        };
-        tokio::select! {
-            _ = &mut stop => return Ok(ExitCode::SUCCESS),
-            () = tokio::time::sleep(FOLLOW_PAUSE) => {}
-        }
-        // Without this, a reader that left would only be noticed at the next event.
-        if reader_left() {
-            return Ok(ExitCode::SUCCESS);
-        }
+    // Before anything is printed: whoever has seen the first line may want no more.
+    let mut interrupt = signal(SignalKind::interrupt())
+        .map_err(|e| Failure::internal(format!("signals cannot be caught: {e}")))?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        followed = log.follow(&args) => followed?,
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A log that is being printed.
@@ -101,6 +91,20 @@ impl<'a> Log<'a> {
         };
         let json = output::wants_json(global.json);
         Ok(Self { store, intent, cutoff, json, names: HashMap::new(), printed: 0 })
+    }
+
+    /// Prints what is there and what is added, until nobody reads it any more.
+    async fn follow(&mut self, args: &LogArgs) -> Result<(), Failure> {
+        let (mut after, mut reader) = self.print_past(args).await?;
+        while reader == Reader::There {
+            (after, reader) = self.print_new(after).await?;
+            tokio::time::sleep(FOLLOW_PAUSE).await;
+            // Without this, a reader that left would only be noticed at the next event.
+            if reader_left() {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     /// Prints the newest events that were asked for; returns the place to go on from.

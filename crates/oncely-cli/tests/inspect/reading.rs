@@ -221,6 +221,18 @@ async fn a_followed_log_prints_what_is_added_and_ends_with_ctrl_c() {
 }
 
 #[tokio::test]
+async fn a_followed_log_that_is_interrupted_after_its_first_line_ends_well() {
+    let ledger = Ledger::new();
+    let oncely = ledger.open().await;
+    call(&oncely, "pay", "k1", outcome::created(&1)).await;
+    let mut child = ledger.command(&["log", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{line}");
+}
+
+#[tokio::test]
 async fn a_followed_log_ends_when_its_reader_leaves() {
     let ledger = Ledger::new();
     let oncely = ledger.open().await;
