@@ -48,6 +48,80 @@ INSERT INTO bare_log SELECT version, 1, $3 FROM made",
 INSERT INTO bare_log SELECT seq, 2, $3 FROM made",
 };
 
+/// The same, so many at a time.
+const BARE_MANY: Statements = Statements {
+    // Rows that were there make the server plan for a table that is not empty, as it does for a ledger's.
+    tables: "CREATE SEQUENCE many_seq; \
+             CREATE TABLE many (LIKE oncely.record INCLUDING INDEXES INCLUDING STORAGE); \
+             CREATE TABLE many_log (LIKE oncely.audit INCLUDING INDEXES INCLUDING STORAGE); \
+             INSERT INTO many SELECT md5(n::text)::uuid, md5('')::uuid, -n, 0, 0, 0, 0, 0, 0, '', '', NULL, '', '', \
+               decode(repeat('00', 1800), 'hex'), NULL FROM generate_series(1, 1600) n; \
+             DELETE FROM many",
+    begin: "WITH s AS MATERIALIZED (SELECT nextval('many_seq') AS seq),
+made AS (
+  INSERT INTO many SELECT md5(i.key)::uuid, md5(i.key)::uuid, s.seq << 16 | i.n, s.seq, 0, 1, 1, 1, 1, 'default', 'tool', NULL,
+    i.key, int8send(s.seq), i.body, NULL
+  FROM s, unnest((SELECT $1::text[]), (SELECT $2::bytea[])) WITH ORDINALITY AS i(key, body, n)
+  ON CONFLICT (head) DO NOTHING
+)
+INSERT INTO many_log SELECT s.seq, 1, $3 FROM s",
+    complete: "WITH s AS MATERIALIZED (SELECT nextval('many_seq') AS seq),
+made AS (
+  UPDATE many SET version = s.seq, due = s.seq, changed_at = 2, state = 2, body = i.body, result = i.result,
+    trail = trail || int8send(s.seq)
+  FROM s, unnest((SELECT $1::text[]), (SELECT $2::bytea[]), (SELECT $4::bytea[])) AS i(key, body, result)
+  WHERE head = md5(i.key)::uuid AND state = 1
+)
+INSERT INTO many_log SELECT s.seq, 2, $3 FROM s",
+};
+/// How many at a time, and on how many connections: about what 256 callers have under way.
+const MANY: usize = 64;
+const MANY_AT_ONCE: usize = 4;
+
+/// How many pairs a second a program makes that has nothing to do but to write rows like ours.
+pub(super) struct Many(Vec<Arc<Prepared>>);
+
+impl Many {
+    pub(super) async fn open(address: &str) -> Result<Self> {
+        let mut all = Vec::new();
+        for at in 0..MANY_AT_ONCE {
+            all.push(Arc::new(connect(address, &BARE_MANY, at == 0).await?));
+        }
+        Ok(Self(all))
+    }
+
+    pub(super) async fn run(&self, duration: Duration, first: u64) -> Result<Sample> {
+        let start = Instant::now();
+        let writers = self.0.iter().zip(0_u64..).map(|(connection, at)| {
+            let connection = Arc::clone(connection);
+            tokio::spawn(async move {
+                let (mut latencies, mut next) = (Vec::new(), first + (at << 32));
+                while start.elapsed() < duration {
+                    let from = Instant::now();
+                    connection.write_many(next).await?;
+                    next += MANY as u64;
+                    latencies.extend([from.elapsed(); MANY]);
+                }
+                Ok(latencies)
+            })
+        });
+        gather(start, writers.collect()).await
+    }
+}
+
+impl Prepared {
+    async fn write_many(&self, first: u64) -> Result<()> {
+        let numbers = first..first + MANY as u64;
+        let keys: Vec<String> = numbers.clone().map(workload::key).collect();
+        let results: Vec<&[u8]> = numbers.map(workload::result).collect();
+        let bodies: Vec<&[u8]> = results.iter().map(|result| &result[..BODY_BYTES]).collect();
+        let events = results.iter().flat_map(|result| &result[..EVENT_BYTES]).copied().collect::<Vec<u8>>();
+        self.client.execute(&self.begin, &[&keys, &bodies, &events]).await?;
+        self.client.execute(&self.complete, &[&keys, &bodies, &events, &results]).await?;
+        Ok(())
+    }
+}
+
 /// What a record takes besides its names and its result, and what its events take, in bytes.
 const BODY_BYTES: usize = 150;
 const EVENT_BYTES: usize = 100;
@@ -64,20 +138,22 @@ struct Prepared {
     complete: Statement,
 }
 
+/// A connection with its statements; the first makes the tables.
+async fn connect(address: &str, statements: &Statements, is_first: bool) -> Result<Prepared> {
+    let (client, connection) = tokio_postgres::connect(address, NoTls).await?;
+    tokio::spawn(connection);
+    if is_first {
+        client.batch_execute(statements.tables).await?;
+    }
+    let begin = client.prepare(statements.begin).await?;
+    Ok(Prepared { begin, complete: client.prepare(statements.complete).await?, client })
+}
+
 impl Pattern {
     pub(super) async fn open(address: &str, statements: &Statements) -> Result<Self> {
         let mut pool = Vec::new();
         for at in 0..POOL {
-            let (client, connection) = tokio_postgres::connect(address, NoTls).await?;
-            tokio::spawn(connection);
-            if at == 0 {
-                client.batch_execute(statements.tables).await?;
-            }
-            pool.push(Prepared {
-                begin: client.prepare(statements.begin).await?,
-                complete: client.prepare(statements.complete).await?,
-                client,
-            });
+            pool.push(connect(address, statements, at == 0).await?);
         }
         Ok(Self { free: Semaphore::new(POOL), pool: Mutex::new(pool) })
     }

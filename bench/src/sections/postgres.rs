@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use oncely::{Begun, Oncely};
 use oncely_testkit::servers::Postgres;
 
-use super::plain_postgres::{BARE, PLAIN, Pattern};
+use super::plain_postgres::{BARE, Many, PLAIN, Pattern};
 use super::postgres_growth::{self, COPIED_RESULT};
 use crate::bench::{Bench, TURNS};
 use crate::report::{Row, Target};
@@ -17,6 +17,8 @@ use crate::{Result, ours, progress, workload};
 
 /// Connections of either side.
 pub(super) const POOL: usize = 8;
+/// Most callers at once.
+const MOST: usize = 256;
 /// Ended calls that are asked for again.
 const REPLAYED: u64 = 10_000;
 
@@ -29,7 +31,7 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
         .setting("checkpoint_timeout", "30min")
         .start()?;
     let mut rows = Vec::new();
-    for (callers, least) in [(1, None), (64, Some(2.5)), (256, Some(4.0))] {
+    for (callers, least) in [(1, None), (64, Some(2.5)), (MOST, Some(4.0))] {
         let seen = rounds(bench, &server, callers)?;
         let ratio = seen.ours.over(&seen.plain);
         let mut row = Row::new(format!("begin + complete, {callers} callers"), &seen.ours, Unit::PerSecond)
@@ -58,6 +60,15 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
                 .ratio(&ratio, Unit::Times),
             );
         }
+        if callers == MOST {
+            let ratio = seen.many.over(&seen.plain);
+            let name = "the same rows by bare statements for 64, four at once";
+            rows.push(
+                Row::new(name, &seen.many, Unit::PerSecond)
+                    .against("plain pattern", &seen.plain, Unit::PerSecond)
+                    .ratio(&ratio, Unit::Times),
+            );
+        }
         let ratio = seen.replays.over(&seen.ours);
         rows.push(
             Row::new(format!("duplicates, {callers} callers"), &seen.replays, Unit::PerSecond)
@@ -83,6 +94,7 @@ struct Seen {
     plain: Series,
     plain_p50: Series,
     bare_p50: Series,
+    many: Series,
     replays: Series,
 }
 
@@ -110,15 +122,20 @@ async fn one_round(
 ) -> Result<()> {
     let oncely = Oncely::new(oncely_store::open(&format!("{address}?pool={POOL}&sslmode=disable")).await?);
     let plain = Arc::new(Pattern::open(address, &PLAIN).await?);
-    // What the rows cost by themselves is of interest where nobody shares a statement.
+    // What the rows cost by themselves is of interest where nobody shares a statement, and where most do.
     let bare = if callers == 1 { Some(Arc::new(Pattern::open(address, &BARE).await?)) } else { None };
+    let many = if callers == MOST { Some(Many::open(address).await?) } else { None };
     fill(&oncely, replayed).await?;
-    let [mut of_ours, mut of_plain, mut of_bare, mut of_replays]: [Turns; 4] = Default::default();
+    let [mut of_ours, mut of_plain, mut of_bare, mut of_many, mut of_replays]: [Turns; 5] =
+        Default::default();
     for keys in blocks.chunks(3) {
         of_ours.push(ours::closed_loop(&oncely, ours::Style::BeginComplete, callers, turn, keys[0]).await?);
         of_plain.push(plain.run(callers, turn, keys[1]).await?);
         if let Some(bare) = &bare {
             of_bare.push(bare.run(callers, turn, keys[2]).await?);
+        }
+        if let Some(many) = &many {
+            of_many.push(many.run(turn, keys[2]).await?);
         }
         of_replays.push(replay(&oncely, callers, turn, replayed).await?);
     }
@@ -128,6 +145,9 @@ async fn one_round(
     seen.plain_p50.push(of_plain.p50());
     if bare.is_some() {
         seen.bare_p50.push(of_bare.p50());
+    }
+    if many.is_some() {
+        seen.many.push(of_many.rate());
     }
     seen.replays.push(of_replays.rate());
     Ok(())
