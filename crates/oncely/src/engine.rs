@@ -140,18 +140,22 @@ impl Oncely {
         let mut finding: Option<(AttemptToken, Finding)> = None;
         let begun = loop {
             let probed = finding.take();
-            let mut token = claimant.token.unwrap_or(UNNAMED);
-            let mut transition = self.step_call(&known, seen.as_ref(), token, probed.as_ref());
-            let starts = matches!(transition.decision, Decision::Execute(_));
-            if starts && (claimant.token.is_none() || known.is_borrowed) {
-                // Only an attempt needs a name, and a replay is too quick to wait for random numbers or for parsing.
-                known.own_fingerprint()?;
-                if claimant.token.is_none() {
-                    token = (self.inner.tokens)()?;
-                }
-                transition = self.step_call(&known, seen.as_ref(), token, probed.as_ref());
+            // Only an attempt needs a name, and a replay is too quick to wait for random numbers or for parsing. Where nothing is
+            // there, one begins.
+            let mut token = claimant.token;
+            if token.is_none() && seen.is_none() {
+                token = Some((self.inner.tokens)()?);
             }
-            let step = self.perform(&known, seen, transition, token).await?;
+            let named = token.unwrap_or(UNNAMED);
+            let mut transition = self.step_call(&known, seen.as_ref(), named, probed.as_ref());
+            let starts = matches!(transition.decision, Decision::Execute(_));
+            if starts && (token.is_none() || known.is_borrowed) {
+                known.own_fingerprint()?;
+                let named = token.map_or_else(&self.inner.tokens, Ok)?;
+                token = Some(named);
+                transition = self.step_call(&known, seen.as_ref(), named, probed.as_ref());
+            }
+            let step = self.perform(&known, seen, transition, token.unwrap_or(UNNAMED)).await?;
             seen = match step {
                 Performed::Look(now_there) => now_there,
                 Performed::Started(attempt) => {
