@@ -21,6 +21,8 @@
 mod check;
 mod clock;
 mod codec;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+mod courier;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod leap;
 mod listing;
@@ -44,6 +46,8 @@ use std::sync::Arc;
 use oncely_core::{Store, StoreError, StoreErrorKind};
 
 pub use check::{Check, Health, Migrated, check, is_absent, migrate, migration_sql, remarks};
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+pub use courier::bring_answers_together;
 pub use memory::MemoryStore;
 #[cfg(feature = "sqlx-postgres")]
 pub use postgres::SqlxWithin;
@@ -53,9 +57,7 @@ pub use process::{liveness, liveness_across_hosts, this_process};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOptions, RedisStore};
 #[cfg(feature = "sqlite")]
-pub use sqlite::{
-    SqliteInside, SqliteOptions, SqliteStore, SqliteTransaction, WrittenBy, bring_answers_together,
-};
+pub use sqlite::{SqliteInside, SqliteOptions, SqliteStore, SqliteTransaction, WrittenBy};
 
 /// Opens the ledger at an address: `memory:`, `sqlite:PATH[?min_free=32MiB&...]`, a bare path of a SQLite file, or
 /// `postgres://USER@HOST/DATABASE[?schema=oncely&...]`.

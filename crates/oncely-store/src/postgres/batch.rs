@@ -4,22 +4,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use oncely_core::{Created, Draft, IntentId, Replaced, StoreError, StoreErrorKind, Stored, Version};
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::errors::{Doing, Trouble};
 use super::exec::{Entry, Outcome, Patience, create_all, load_many, put_all};
 use super::jobs;
 use super::limits::HELD_ALONE;
-use super::queue::{Batch, Op};
+use super::queue::{Answered, Batch, Op};
 use super::request::{Answer, Job, Lane, Request};
 use super::session::Session;
 use super::shared::Shared;
+use crate::courier::Answers;
 
 /// How often something is tried again that others keep getting in the way of.
 const TRIES: usize = 8;
-
-pub(crate) type Reply = oneshot::Sender<Result<Answer, StoreError>>;
 
 /// What became of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,11 +101,6 @@ impl Group {
     }
 }
 
-fn tell(op: Op, answer: Result<Answer, StoreError>) {
-    // The caller is gone; what it asked for is done all the same.
-    let _ = op.reply.send(answer);
-}
-
 /// One statement for all. If the server refuses it, one for each half, and so on: what one cannot have must not keep it
 /// from others. What another transaction holds is tried again when everybody else has an answer, for a bounded time.
 async fn write(shared: &Shared, session: &mut Session, batch: Batch, what: What) -> Afterwards {
@@ -125,9 +118,10 @@ async fn write(shared: &Shared, session: &mut Session, batch: Batch, what: What)
         };
         let trouble = match tried {
             Ok(outcomes) => {
+                let mut answers = Answers::new();
                 for ((entry, op), outcome) in group.entries.into_iter().zip(group.ops).zip(outcomes) {
                     let alike = followers.remove(&entry.intent).unwrap_or_default();
-                    what.answer(shared, entry, outcome, op, alike);
+                    what.answer(shared, entry, outcome, (op, alike), &mut answers);
                 }
                 continue;
             }
@@ -152,9 +146,10 @@ async fn write(shared: &Shared, session: &mut Session, batch: Batch, what: What)
             1 if trouble.is_collision() && group.tries < TRIES => todo.push_back(group),
             _ => {
                 let error = trouble.at(&shared.address, Doing::Writing);
+                let mut answers = Answers::new();
                 for (entry, op) in group.entries.into_iter().zip(group.ops) {
                     for op in followers.remove(&entry.intent).into_iter().flatten().chain([op]) {
-                        tell(op, Err(error.clone()));
+                        answers.add(op.reply, Err(error.clone()));
                     }
                 }
             }
@@ -173,6 +168,7 @@ async fn load(shared: &Shared, session: &mut Session, batch: Batch) -> Afterward
             (Err(error), Afterwards::of(&trouble))
         }
     };
+    let mut answers = Answers::new();
     for op in ops {
         let Some(intent) = intent_of(&op.request) else { continue };
         let answer = match &found {
@@ -188,7 +184,7 @@ async fn load(shared: &Shared, session: &mut Session, batch: Batch) -> Afterward
             Err(error) => Err(error.clone()),
         };
         for op in followers.remove(&intent).into_iter().flatten().chain([op]) {
-            tell(op, answer.clone().map(Answer::Loaded));
+            answers.add(op.reply, answer.clone().map(Answer::Loaded));
         }
     }
     afterwards
@@ -209,7 +205,14 @@ enum What {
 
 impl What {
     /// Tells a caller, and those that asked for the same, what became of its request.
-    fn answer(self, shared: &Shared, entry: Entry, outcome: Outcome, op: Op, alike: Vec<Op>) {
+    fn answer(
+        self,
+        shared: &Shared,
+        entry: Entry,
+        outcome: Outcome,
+        (op, alike): (Op, Vec<Op>),
+        answers: &mut Answers<Answered>,
+    ) {
         let intent = entry.intent;
         match &outcome {
             Outcome::Written { .. } | Outcome::There(_) => shared.likely.met(&intent),
@@ -235,18 +238,16 @@ impl What {
         };
         for follower in alike {
             // They asked before it was written: to them it is there already.
-            tell(
-                follower,
-                match &answer {
-                    Ok(Answer::Created(Created::New(stored) | Created::Exists(stored))) => {
-                        Ok(Answer::Created(Created::Exists(stored.clone())))
-                    }
-                    Err(error) => Err(error.clone()),
-                    Ok(_) => Err(in_the_way()),
-                },
-            );
+            let same = match &answer {
+                Ok(Answer::Created(Created::New(stored) | Created::Exists(stored))) => {
+                    Ok(Answer::Created(Created::Exists(stored.clone())))
+                }
+                Err(error) => Err(error.clone()),
+                Ok(_) => Err(in_the_way()),
+            };
+            answers.add(follower.reply, same);
         }
-        tell(op, answer);
+        answers.add(op.reply, answer);
     }
 }
 

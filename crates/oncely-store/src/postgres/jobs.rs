@@ -10,9 +10,10 @@ use oncely_core::{
 };
 use tokio_postgres::types::Type;
 
-use super::batch::{Afterwards, Reply};
+use super::batch::Afterwards;
 use super::errors::{Doing, Trouble};
 use super::exec::load_many;
+use super::queue::Reply;
 use super::request::{Answer, Job};
 use super::rows::{self, Half};
 use super::session::{Param, Session};
@@ -39,7 +40,7 @@ pub(crate) async fn run(shared: &Shared, session: &mut Session, job: Job, reply:
     let answered = perform(shared, session, job).await;
     let afterwards = answered.as_ref().err().map_or(Afterwards::GoOn, Afterwards::of);
     // The caller is gone; what it asked for is done all the same.
-    let _ = reply.send(answered.map_err(|trouble| trouble.at(&shared.address, doing)));
+    reply.send(answered.map_err(|trouble| trouble.at(&shared.address, doing)));
     afterwards
 }
 

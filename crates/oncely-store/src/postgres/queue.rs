@@ -12,11 +12,16 @@ use tokio::time::Instant;
 use super::limits::{BATCH_BYTES_MAX, BATCH_MAX, QUEUE_BYTES_MAX};
 use super::request::{Answer, LANES, Lane, Request};
 use super::tickets::{Ticket, Tickets};
+use crate::courier;
+
+/// What a request is answered with, and the way to who made it.
+pub(crate) type Answered = Result<Answer, StoreError>;
+pub(crate) type Reply = courier::Reply<Answered>;
 
 /// A request and whom to answer.
 pub(crate) struct Op {
     pub(crate) request: Request,
-    pub(crate) reply: oneshot::Sender<Result<Answer, StoreError>>,
+    pub(crate) reply: Reply,
     asked: Instant,
     bytes: usize,
     _ticket: Ticket,
@@ -99,11 +104,8 @@ impl Queue {
     }
 
     /// Takes a request in, at once.
-    pub(crate) fn submit(
-        &self,
-        request: Request,
-    ) -> Result<oneshot::Receiver<Result<Answer, StoreError>>, StoreError> {
-        let (reply, answer) = oneshot::channel();
+    pub(crate) fn submit(&self, request: Request) -> Result<oneshot::Receiver<Answered>, StoreError> {
+        let (reply, answer) = Reply::homeward();
         let (lane, bytes) = (request.lane(), request.bytes());
         let mut state = self.lock();
         if state.closed {
@@ -221,8 +223,7 @@ impl Queue {
             state.bytes -= failed.iter().map(|op| op.bytes).sum::<usize>();
         }
         for op in failed {
-            // The caller is gone.
-            let _ = op.reply.send(Err(error.clone()));
+            op.reply.send(Err(error.clone()));
         }
     }
 
@@ -314,7 +315,7 @@ mod tests {
         for _ in 0..count {
             let request = Request::Load { intent: IntentId([0; 32]) };
             let ticket = Tickets::draw(&Arc::default());
-            let (reply, _) = oneshot::channel();
+            let (reply, _) = Reply::homeward();
             state.lanes[lane as usize].push_back(Op { request, reply, asked, bytes: 0, _ticket: ticket });
         }
     }

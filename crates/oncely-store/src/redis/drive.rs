@@ -18,19 +18,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncely_core::{StoreError, StoreErrorKind};
 use tokio::time::{Instant, sleep_until};
 
 use super::connect::Wire;
-use super::errors::{Broken, Redirect, cut_off, is_other_type, odd, redirect, refused};
+use super::errors::{Broken, cut_off};
 use super::flight::{Flight, Wait, confirmed, replies_of, share, together, wrote};
-use super::gate;
 use super::link::{Asks, Part, Request, encode_together};
 use super::options::RedisServer;
 use super::queue::{Node, UnderWay};
 use super::reach::End;
 use super::resp::{Value, command};
 use super::router::Router;
+use super::telling::{Keep, Teller};
 
 /// Bytes that are under way on one connection, unless a single request is larger.
 const WINDOW_BYTES: usize = 16 * 1024;
@@ -258,19 +257,20 @@ impl<'a> Link<'a> {
 
     /// Takes a reply and all that have arrived behind it.
     fn take_all(&mut self, first: Value) -> Result<Keep, Broken> {
-        let mut keep = self.take(first)?;
+        let mut teller = Teller::new(self.server, self.router);
+        let mut keep = self.take(first, &mut teller)?;
         while let Some(value) = self.wire.received()? {
-            if self.take(value)? == Keep::No {
+            if self.take(value, &mut teller)? == Keep::No {
                 keep = Keep::No;
             }
         }
         Ok(keep)
     }
 
-    fn take(&mut self, value: Value) -> Result<Keep, Broken> {
+    fn take(&mut self, value: Value, teller: &mut Teller<'_>) -> Result<Keep, Broken> {
         // An answer to nothing: whose is it?
         let flight = self.flights.front_mut().ok_or(Broken::Closed)?;
-        let Some(call) = flight.waiting.front() else { return Ok(self.take_wait(&value)) };
+        let Some(call) = flight.waiting.front() else { return Ok(self.take_wait(&value, teller)) };
         flight.partial.push(value);
         if flight.partial.len() < replies_of(call) {
             return Ok(Keep::Yes);
@@ -285,7 +285,7 @@ impl<'a> Link<'a> {
         for (request, replies) in share(call, replies) {
             if flight.wait.is_some() && wrote(&request, &replies) {
                 flight.answered.push((request, replies));
-            } else if settle(request, replies, &Ok(()), self.server, self.router) == Keep::No {
+            } else if teller.settle(request, replies, &Ok(())) == Keep::No {
                 keep = Keep::No;
             }
         }
@@ -296,7 +296,7 @@ impl<'a> Link<'a> {
     }
 
     /// All calls of the first flight have answered: this is what the wait for replicas came to.
-    fn take_wait(&mut self, value: &Value) -> Keep {
+    fn take_wait(&mut self, value: &Value, teller: &mut Teller<'_>) -> Keep {
         let mut keep = Keep::Yes;
         let Some(Flight { answered, wait: Some(wait), .. }) = self.flights.pop_front() else { return keep };
         let confirmed = confirmed(value, wait);
@@ -305,7 +305,7 @@ impl<'a> Link<'a> {
             return keep;
         }
         for (request, replies) in answered {
-            if settle(request, replies, &confirmed, self.server, self.router) == Keep::No {
+            if teller.settle(request, replies, &confirmed) == Keep::No {
                 keep = Keep::No;
             }
         }
@@ -316,27 +316,21 @@ impl<'a> Link<'a> {
     fn give_up(&mut self, broken: &Broken) {
         let why = broken.to_string();
         let confirmed = Err(why.clone());
+        let mut teller = Teller::new(self.server, self.router);
         for (request, replies) in self.short.drain(..) {
-            settle(request, replies, &confirmed, self.server, self.router);
+            teller.settle(request, replies, &confirmed);
         }
         for flight in self.flights.drain(..) {
             for (request, replies) in flight.answered {
-                settle(request, replies, &confirmed, self.server, self.router);
+                teller.settle(request, replies, &confirmed);
             }
             for request in flight.waiting.into_iter().flatten() {
                 let error = cut_off(&why, &self.server.to_string(), request.may_have_written());
-                request.answer(Err(error));
+                teller.tell(request, Err(error));
             }
         }
         self.router.lost();
     }
-}
-
-/// Whether a connection is still good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keep {
-    Yes,
-    No,
 }
 
 async fn until(moment: Option<Instant>) {
@@ -344,47 +338,4 @@ async fn until(moment: Option<Instant>) {
         Some(moment) => sleep_until(moment).await,
         None => std::future::pending().await,
     }
-}
-
-/// Tells a caller, or sends the request elsewhere.
-fn settle(
-    request: Request,
-    replies: Vec<Value>,
-    confirmed: &Result<(), String>,
-    server: &RedisServer,
-    router: &Arc<Router>,
-) -> Keep {
-    let reads_values = matches!(request.asks, Asks::Values { .. });
-    let refusal = replies.iter().find_map(|reply| match reply {
-        Value::Error(words) if reads_values && is_other_type(words) => None,
-        Value::Error(words) => Some(words.as_str()),
-        _ => None,
-    });
-    if let Some(words) = refusal {
-        let moved = gate::refusal(words, &router.dialer.options.describe());
-        let error = moved.unwrap_or_else(|| refused(words, &server.to_string()));
-        return match redirect(words) {
-            Some(redirect) => {
-                // The scripts are taught when a connection is made; a replica is left for its primary.
-                let keep = matches!(redirect, Redirect::Moved(_) | Redirect::Ask(_) | Redirect::Again);
-                router.reroute(request, redirect, error);
-                if keep { Keep::Yes } else { Keep::No }
-            }
-            None => {
-                request.answer(Err(error));
-                Keep::Yes
-            }
-        };
-    }
-    let first = replies.first().unwrap_or(&Value::Nil);
-    let answer = match confirmed {
-        _ if request.writes.may() && first.items().is_empty() => Err(odd(first, &server.to_string())),
-        Err(why) if wrote(&request, &replies) => {
-            let message = format!("{server} has written it, but {why}; nothing was started");
-            Err(StoreError::ambiguous(StoreErrorKind::Unavailable, message))
-        }
-        _ => Ok(replies),
-    };
-    request.answer(answer);
-    Keep::Yes
 }

@@ -148,7 +148,8 @@ mod tests {
 
     fn part(entries: usize) -> Request {
         let asks = Asks::Part(Part::new(Script::Create, &[b"key"], &[], entries));
-        let (caller, ticket) = (tokio::sync::oneshot::channel().0, Arc::new(Outstanding::default()).enter());
+        let (caller, ticket) =
+            (crate::courier::Reply::homeward().0, Arc::new(Outstanding::default()).enter());
         Request { shard: 0, asks, writes: Writes::Yes, hops: 0, asking: false, caller, ticket }
     }
 

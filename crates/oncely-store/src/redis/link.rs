@@ -1,11 +1,11 @@
 //! Requests to one server, and how several become one call.
 
 use oncely_core::{StoreError, Wrote};
-use tokio::sync::oneshot;
 
 use super::outstanding::Ticket;
 use super::resp::{Value, encode_parts};
 use super::scripts::Script;
+use crate::courier::{Answers, Reply};
 
 /// The answer to a request, for its caller.
 pub(crate) type Answer = Result<Vec<Value>, StoreError>;
@@ -121,7 +121,7 @@ pub(crate) struct Request {
     pub(crate) hops: u32,
     /// Whether the next server is to be told that it was sent there for once.
     pub(crate) asking: bool,
-    pub(crate) caller: oneshot::Sender<Answer>,
+    pub(crate) caller: Reply<Answer>,
     pub(crate) ticket: Ticket,
 }
 
@@ -130,7 +130,13 @@ impl Request {
     pub(crate) fn answer(self, answer: Answer) {
         // Before the caller can know: a flush that follows must not wait for this.
         drop(self.ticket);
-        let _ = self.caller.send(answer);
+        self.caller.send(answer);
+    }
+
+    /// The same, together with others.
+    pub(crate) fn answer_among(self, answers: &mut Answers<Answer>, answer: Answer) {
+        drop(self.ticket);
+        answers.add(self.caller, answer);
     }
 
     /// What is known of it once it was sent.

@@ -1,7 +1,7 @@
 //! The ledger on Redis or Valkey, one server or a cluster, for many machines.
 //!
 //! - `options`, `connect`, `checks`, `head`, `inspect`: opening, and refusing what is not safe.
-//! - `thread`, `router`, `slots`, `link`, `queue`, `drive`, `flight`, `resp`, `outstanding`, `reach`: many callers, few connections, whole pipelines.
+//! - `thread`, `router`, `slots`, `link`, `queue`, `drive`, `flight`, `telling`, `resp`, `outstanding`, `reach`: many callers, few connections, whole pipelines.
 //! - `keys`, `value`, `scripts`, `calls`: what is stored, and how it changes. `clocks`, `unconfirmed`: what is
 //!   believed of time, and of what was perhaps written.
 //! - `merge`, `listing`, `log`, `upkeep`: reading over all shards, purging, counting.
@@ -46,6 +46,7 @@ mod router;
 mod scripts;
 mod slots;
 mod subscriber;
+mod telling;
 mod thread;
 mod unconfirmed;
 mod upkeep;

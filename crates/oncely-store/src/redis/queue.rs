@@ -218,7 +218,7 @@ mod tests {
         for _ in 0..requests {
             let asks = Asks::Plain { bytes: vec![0; 100], replies: 1 };
             let ticket = Arc::new(Outstanding::default()).enter();
-            let caller = tokio::sync::oneshot::channel().0;
+            let caller = crate::courier::Reply::homeward().0;
             let (writes, asking) = (Writes::No, false);
             node.push(Request { shard: 0, asks, writes, hops: 0, asking, caller, ticket }, 1_000);
         }

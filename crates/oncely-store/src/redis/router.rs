@@ -26,6 +26,7 @@ use super::outstanding::Outstanding;
 use super::queue::Node;
 use super::scripts::{self, Flags, Names, Script};
 use super::slots::{Ranges, look_anywhere, primaries, ranges};
+use crate::courier::Reply;
 
 /// How often a request is sent elsewhere before it is given up.
 const HOPS_MAX: u32 = 40;
@@ -198,7 +199,7 @@ impl Router {
         asks: Asks,
         writes: Writes,
     ) -> oneshot::Receiver<Answer> {
-        let (caller, answer) = oneshot::channel();
+        let (caller, answer) = Reply::homeward();
         let ticket = self.outstanding.enter();
         self.send(Request { shard, asks, writes, hops: 0, asking: false, caller, ticket });
         answer

@@ -15,12 +15,12 @@ use oncely_core::{
 };
 use rusqlite::{Connection, OptionalExtension};
 
-use super::courier::Reply;
 use super::crowd::{Wanted, withdrawn};
 use super::errors::Trouble;
 use super::gate;
 use super::rows::{self, DUE_FIRST, Slot, Tools, select_records};
 use crate::codec::{count_events, extend_trail, pack_events, pack_trail, unpack_trail};
+use crate::courier;
 use crate::unreadable;
 
 /// How much later the purge looks again at a record that it was told to keep.
@@ -70,6 +70,10 @@ pub(crate) enum Answer {
     Gate(Gate),
     Done,
 }
+
+/// What a request is answered with, and the way to who made it.
+pub(crate) type Answered = Result<Answer, StoreError>;
+pub(crate) type Reply = courier::Reply<Answered>;
 
 /// A request and whom to answer.
 pub(crate) struct Op {

@@ -1,7 +1,7 @@
 //! The SQLite ledger: one file that several processes share, durable before acknowledged.
 //!
 //! - [`options`], [`files`], [`connect`], [`schema`], [`examine`]: opening, and refusing what is not safe.
-//! - [`writer`], [`batch`], [`rows`], [`commit`], [`barrier`], [`thread`], [`crowd`], [`courier`]: one commits for many.
+//! - [`writer`], [`batch`], [`rows`], [`commit`], [`barrier`], [`thread`], [`crowd`]: one commits for many.
 //! - [`turnstile`]: how processes take turns. [`checkpoint`]: how the log is kept short. [`gate`], [`moving`]: how it moves.
 //! - [`read`], [`cache`], [`elsewhere`]: reading, beside the writer. [`inside`], [`within`]: one transaction with the
 //!   caller's data.
@@ -12,7 +12,6 @@ mod cache;
 mod checkpoint;
 mod commit;
 mod connect;
-mod courier;
 mod crowd;
 mod elsewhere;
 mod errors;
@@ -41,7 +40,6 @@ use oncely_core::{
 };
 use tokio::sync::oneshot;
 
-pub use courier::bring_answers_together;
 pub(crate) use examine::{check, migrate, migration_sql};
 pub use inside::SqliteInside;
 pub use options::{SqliteOptions, WrittenBy};
@@ -52,10 +50,9 @@ use crate::process;
 use crate::requests::{Opener, check_events, ready};
 use crate::tallies::Tallies;
 use crate::watch::Watchers;
-use batch::{Answer, Op, Request};
+use batch::{Answer, Answered, Op, Reply, Request};
 use cache::Remembered;
 use checkpoint::Checkpointer;
-use courier::{Answered, Reply};
 use crowd::{Crowd, Wanted};
 use elsewhere::Elsewhere;
 use errors::Trouble;

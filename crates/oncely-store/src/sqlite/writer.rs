@@ -12,14 +12,14 @@ use rusqlite::Connection;
 
 use super::Shared;
 use super::barrier::{pass_barrier, roll_back, with_barrier};
-use super::batch::{Changed, Op, Request};
+use super::batch::{Answered, Changed, Op, Reply, Request};
 use super::checkpoint::{Checkpointer, copy_some, pages_in_log};
 use super::commit::{after_commit, apply};
-use super::courier::{self, Answered, Reply};
 use super::errors::Trouble;
 use super::rows::Tools;
 use super::turnstile::{Turn, Turnstile};
 use crate::clock::boottime_ms;
+use crate::courier;
 
 /// Most requests in one batch: what comes in meanwhile waits for the next.
 const BATCH_MAX: usize = 512;
