@@ -3,7 +3,7 @@
 use oncely_core::{Gate, IntentId, Millis, Move, StoreError, StoreErrorKind, Wrote};
 use tokio_postgres::error::{DbError, Severity};
 
-use super::sql::NOT_PROVED;
+use super::sql::{NOT_PROVED, OVERTAKEN};
 use crate::unreadable;
 use crate::wire::Damaged;
 
@@ -118,6 +118,12 @@ impl Trouble {
     /// Whether two transactions were in each other's way: nothing was written, and it may be tried again.
     pub(crate) fn is_collision(&self) -> bool {
         matches!(self.code(), Some("40P01" | "40001"))
+    }
+
+    /// Whether somebody else has made a record since the statement looked for it: nothing was written, and the next look finds
+    /// it.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        self.code() == Some(OVERTAKEN)
     }
 
     /// Whether another transaction holds what was to be written, and was not waited for any longer: nothing was written.

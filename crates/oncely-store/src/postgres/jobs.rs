@@ -67,7 +67,7 @@ async fn perform(shared: &Shared, session: &mut Session, job: Job) -> Result<Ans
         Job::Gate => moving::gate(session).await.map(Answer::Gate),
         Job::TurnGate { from, to } => moving::turn(session, &from, to).await.map(Answer::Gate),
         Job::Import { under, import } => {
-            moving::import(shared, session, &under, import).await.map(|()| Answer::Done)
+            moving::import(shared, session, &under, &import).await.map(|()| Answer::Done)
         }
         Job::Say(text) => say(shared, session, &text).await.map(|()| Answer::Done),
     }

@@ -11,6 +11,7 @@ use oncely_core::{Draft, Event, Gate, Import, LoggedEvent, Millis, Move, Record,
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::batch::TRIES;
 use super::errors::Trouble;
 use super::exec::{Entry, Patience, create_all};
 use super::limits::{BATCH_BYTES_MAX, BATCH_MAX};
@@ -72,23 +73,31 @@ async fn turn_inside(session: &mut Session, from: &Gate, to: Gate) -> Result<Gat
     Ok(to)
 }
 
-/// Takes what a move brings, in one transaction.
+/// Takes what a move brings, in one transaction. If the same was being brought already, over a connection that was lost, this
+/// finds it there when that has ended.
 pub(crate) async fn import(
     shared: &Shared,
     session: &mut Session,
     under: &Move,
-    import: Import,
+    import: &Import,
 ) -> Result<(), Trouble> {
-    session.begin().await?;
-    let brought = import_inside(shared, session, under, import).await;
-    session.end(brought).await
+    let mut tries = 0;
+    loop {
+        session.begin().await?;
+        let brought = import_inside(shared, session, under, import).await;
+        tries += 1;
+        match session.end(brought).await {
+            Err(trouble) if trouble.is_overtaken() && tries < TRIES => {}
+            ended => return ended,
+        }
+    }
 }
 
 async fn import_inside(
     shared: &Shared,
     session: &mut Session,
     under: &Move,
-    import: Import,
+    import: &Import,
 ) -> Result<(), Trouble> {
     let schema = session.statements().schema.clone();
     // Shared: whoever turns the gate waits for this import's end.

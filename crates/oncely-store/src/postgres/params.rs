@@ -7,7 +7,8 @@ use super::rows::{self, Half};
 use super::session::Param;
 use crate::codec::pack_timeless;
 
-/// What creates and puts have in common, one array for each column.
+/// What creates and puts have in common, one array for each column. For many records, one without any value is empty:
+/// the server fills it up, for less than it takes to read.
 struct Shape<'a> {
     heads: Vec<Half>,
     tails: Vec<Half>,
@@ -27,16 +28,25 @@ impl<'a> Shape<'a> {
         Self {
             heads: entries.iter().map(|entry| rows::head(&entry.intent)).collect(),
             tails: entries.iter().map(|entry| rows::tail(&entry.intent)).collect(),
-            changed: drafts().map(|draft| rows::stamp(draft.changed)).collect(),
-            created: drafts().map(|draft| rows::stamp(draft.created)).collect(),
-            sent: drafts().map(|draft| rows::stamp(draft.sent)).collect(),
+            changed: some(drafts().map(|draft| rows::stamp(draft.changed))),
+            created: some(drafts().map(|draft| rows::stamp(draft.created))),
+            sent: some(drafts().map(|draft| rows::stamp(draft.sent))),
             after: drafts().map(|draft| rows::due_after(draft)).collect(),
             states: drafts().map(|draft| rows::state_number(draft.body.state.name())).collect(),
             bodies: drafts().map(|draft| pack_timeless(&draft.body)).collect(),
-            results: drafts().map(|draft| rows::result(draft)).collect(),
-            events: entries.iter().map(|entry| entry.events.as_deref()).collect(),
+            results: some(drafts().map(|draft| rows::result(draft))),
+            events: some(entries.iter().map(|entry| entry.events.as_deref())),
         }
     }
+}
+
+/// A column; of many, nothing if none has a value.
+fn some<T>(values: impl Iterator<Item = Option<T>>) -> Vec<Option<T>> {
+    let mut values: Vec<Option<T>> = values.collect();
+    if values.len() > 1 && values.iter().all(Option::is_none) {
+        values.clear();
+    }
+    values
 }
 
 /// Records to be made.
@@ -55,7 +65,7 @@ impl<'a> Creates<'a> {
             shape: Shape::new(entries),
             namespaces: names().map(|name| name.namespace.as_str()).collect(),
             tools: names().map(|name| name.tool.as_str()).collect(),
-            scopes: names().map(|name| name.scope.is_named().then(|| name.scope.as_str())).collect(),
+            scopes: some(names().map(|name| name.scope.is_named().then(|| name.scope.as_str()))),
             keys: names().map(|name| name.key.as_str()).collect(),
         }
     }

@@ -9,7 +9,7 @@ use oncely_store::{PostgresStore, PostgresWithin};
 
 use crate::common::{LONG, draft, id, running, succeeded};
 use crate::conformance::pooler;
-use crate::{claim, connect, database, open, server, until, with};
+use crate::{claim, connect, database, open, server, somebody_waits, until, with};
 
 /// Says that nothing was written because somebody else holds the record.
 fn is_held(error: &StoreError) -> bool {
@@ -65,6 +65,38 @@ async fn through_a_pooler_it_does_not_either() {
         _ => None,
     });
     assert_eq!(value.as_deref(), Some("0"));
+}
+
+/// Another machine's claim is committed while a statement for many waits for it: that one is refused as a whole, and nobody
+/// who is in it hears of that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_another_machine_claims_meanwhile_is_there_and_the_others_are_new() {
+    let address = server().fresh_database().unwrap();
+    let store = open(&with(&address, "pool=1")).await;
+    let mut client = connect(&address).await;
+    let transaction = client.transaction().await.unwrap();
+    let mut within = PostgresWithin::new(&transaction, "oncely");
+    within.create(id("theirs"), draft("theirs", running(), LONG), Vec::new()).await.unwrap();
+    let mut callers = Vec::new();
+    for number in 0..60 {
+        let (store, key) = (Arc::clone(&store), format!("k{number}"));
+        let key = if number == 30 { "theirs".to_owned() } else { key };
+        callers.push(tokio::spawn(async move { (key.clone(), claim(&*store, &key).await) }));
+    }
+    somebody_waits(&address).await;
+    transaction.commit().await.unwrap();
+    for caller in callers {
+        match caller.await.unwrap() {
+            (key, Ok(Created::New(_))) if key != "theirs" => {}
+            (key, Ok(Created::Exists(_))) if key == "theirs" => {}
+            // Where the commit came too late.
+            (key, Err(error)) if key == "theirs" && is_held(&error) => {}
+            (key, other) => panic!("{key}: {other:?}"),
+        }
+    }
+    assert!(matches!(claim(&*store, "theirs").await.unwrap(), Created::Exists(_)));
+    let made = server().psql_in(database(&address), "SELECT count(*) FROM oncely.record").unwrap();
+    assert_eq!(made.trim(), "60");
 }
 
 /// Hands in the end of a record.

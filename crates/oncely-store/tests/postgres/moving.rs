@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use oncely_core::limits::RESULT_BYTES_MAX;
 use oncely_core::{
-    Created, Filter, Gate, Import, Millis, Move, Record, Store, StoreErrorKind, Version, Wrote,
+    Created, Draft, Filter, Gate, Import, Millis, Move, Record, Stamp, Store, StoreErrorKind, Version,
+    Within, Wrote,
 };
 use oncely_store::postgres::limits::BATCH_BYTES_MAX;
-use oncely_store::{PostgresOptions, PostgresStore};
+use oncely_store::{PostgresOptions, PostgresStore, PostgresWithin};
 use oncely_testkit::servers::Tap;
 
 use crate::common::{LONG, draft, id, succeeded};
-use crate::{claim, connect, database, open, server, until, with};
+use crate::{claim, connect, database, open, server, somebody_waits, until, with};
 
 fn a_move() -> Move {
     Move { id: [7; 16], run: 1, other: "elsewhere:".into(), shift_ms: 0, steady_since: Millis(0) }
@@ -132,6 +133,42 @@ async fn what_a_move_brings_and_reads_is_bounded_by_its_bytes() {
         (dropped, more) = (dropped + report.records_removed, report.more);
     }
     assert_eq!(dropped, COUNT as u64);
+}
+
+/// As if the connection of a first try had been lost while the server was at it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_brought_twice_at_a_time_is_there_once() {
+    let address = server().fresh_database().unwrap();
+    let store = open(&address).await;
+    store.turn_gate(Gate::Open, Gate::Filling(a_move())).await.unwrap();
+    let records = large(3);
+    let mut first = connect(&address).await;
+    let transaction = first.transaction().await.unwrap();
+    transaction.batch_execute("SET LOCAL oncely.run = '1'").await.unwrap();
+    let mut within = PostgresWithin::new(&transaction, "oncely");
+    let draft = Draft {
+        created: Stamp::Kept(records[1].created_at),
+        sent: Stamp::Kept(records[1].sent_at),
+        changed: Stamp::Kept(records[1].changed_at),
+        body: records[1].body.clone(),
+    };
+    within.create(records[1].intent, draft, Vec::new()).await.unwrap();
+    let brings = Arc::clone(&store);
+    let import = Import { records, ..Import::default() };
+    let again = import.clone();
+    let second = tokio::spawn(async move { brings.import(a_move(), again).await });
+    somebody_waits(&address).await;
+    transaction.commit().await.unwrap();
+    match second.await.unwrap() {
+        Ok(()) => {}
+        // Where the commit came too late.
+        Err(error) => {
+            assert_eq!((error.kind, error.wrote), (StoreErrorKind::Overloaded, Wrote::No), "{error}");
+            store.import(a_move(), import).await.unwrap();
+        }
+    }
+    let made = server().psql_in(database(&address), "SELECT count(*) FROM oncely.record").unwrap();
+    assert_eq!(made.trim(), "3");
 }
 
 #[tokio::test]
