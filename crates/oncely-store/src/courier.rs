@@ -9,16 +9,9 @@
 //! its threads are all blocked, they are given out from where they are.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-
-/// Fewer answers are given out one by one.
-const SOME: usize = 4;
-/// How long a runtime may take to give out the answers that were brought to it.
-const SOON: Duration = Duration::from_millis(10);
 
 thread_local! {
     /// Who brings answers to this thread, if somebody does.
@@ -41,14 +34,16 @@ enum Way {
     Alone,
     By(Courier),
     /// To a task of this runtime, most likely.
-    Home(Handle),
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    Home(home::Home),
 }
 
 impl Way {
     fn is_shared_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::By(one), Self::By(other)) => one.0.same_channel(&other.0),
-            (Self::Home(one), Self::Home(other)) => one.id() == other.id(),
+            #[cfg(any(feature = "postgres", feature = "redis"))]
+            (Self::Home(one), Self::Home(other)) => one.is(other),
             _ => false,
         }
     }
@@ -73,7 +68,7 @@ impl<T: Send + 'static> Reply<T> {
     /// For the thread that asks, or the runtime that it works for. Answered by somebody on a runtime.
     #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(crate) fn homeward() -> (Self, oneshot::Receiver<T>) {
-        let home = || Handle::try_current().map_or(Way::Alone, Way::Home);
+        let home = || home::Home::here().map_or(Way::Alone, Way::Home);
         Self::by(Courier::here().map_or_else(home, Way::By))
     }
 
@@ -137,21 +132,11 @@ pub(crate) fn answer<T: Send + 'static>(all: impl IntoIterator<Item = (Reply<T>,
         match way {
             // If its thread has ended, the bag comes back and is emptied here.
             Way::By(courier) => drop(courier.0.send(Box::new(bag))),
-            Way::Home(home) if bag.len() >= SOME => bring_home(&home, bag),
-            Way::Home(_) | Way::Alone => drop(bag),
+            #[cfg(any(feature = "postgres", feature = "redis"))]
+            Way::Home(home) => home.bring(bag),
+            Way::Alone => drop(bag),
         }
     }
-}
-
-/// Has a runtime give out answers, and sees to it that they are given out.
-fn bring_home<T: Send + 'static>(home: &Handle, bag: Bag<T>) {
-    let bag = Arc::new(bag);
-    let here = Arc::clone(&bag);
-    home.spawn(async move { here.give_out() });
-    tokio::spawn(async move {
-        tokio::time::sleep(SOON).await;
-        bag.give_out();
-    });
 }
 
 /// Something to be dropped elsewhere.
@@ -167,10 +152,6 @@ impl<T> Bag<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn len(&self) -> usize {
-        self.answers().len()
-    }
-
     fn give_out(&self) {
         // Whom an answer wakes may come here at once.
         let answers = std::mem::take(&mut *self.answers());
@@ -183,6 +164,58 @@ impl<T> Bag<T> {
 impl<T> Drop for Bag<T> {
     fn drop(&mut self) {
         self.give_out();
+    }
+}
+
+/// The way to a runtime, from one of our own.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod home {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::runtime::Handle;
+
+    use super::Bag;
+
+    /// Fewer answers are given out one by one.
+    pub(super) const SOME: usize = 4;
+    /// How long a runtime may take to give out the answers that were brought to it.
+    const SOON: Duration = Duration::from_millis(10);
+
+    /// The runtime that a caller works for.
+    pub(super) struct Home(Handle);
+
+    impl Home {
+        pub(super) fn here() -> Option<Self> {
+            Handle::try_current().ok().map(Self)
+        }
+
+        pub(super) fn is(&self, other: &Self) -> bool {
+            self.0.id() == other.0.id()
+        }
+
+        /// Has the runtime give out answers, and sees to it that they are given out.
+        pub(super) fn bring<T: Send + 'static>(&self, bag: Bag<T>) {
+            let (true, Ok(ours)) = (bag.answers().len() >= SOME, Handle::try_current()) else {
+                return drop(bag);
+            };
+            let bag = Arc::new(bag);
+            let late = Late(Arc::clone(&bag));
+            self.0.spawn(async move { bag.give_out() });
+            ours.spawn(async move {
+                tokio::time::sleep(SOON).await;
+                drop(late);
+            });
+        }
+    }
+
+    /// Gives out what is left of answers when it is dropped: in time, or when our own runtime ends.
+    struct Late<T>(Arc<Bag<T>>);
+
+    impl<T> Drop for Late<T> {
+        fn drop(&mut self) {
+            self.0.give_out();
+        }
     }
 }
 
@@ -219,11 +252,12 @@ impl Drop for Post {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "sqlite", any(feature = "postgres", feature = "redis")))]
 mod tests {
     use tokio::sync::oneshot;
 
-    use super::{Reply, SOME, answer, bring_answers_together};
+    use super::home::SOME;
+    use super::{Reply, answer, bring_answers_together};
 
     type Channel = (Reply<usize>, oneshot::Receiver<usize>);
     type Channels = (Vec<(Reply<usize>, usize)>, Vec<oneshot::Receiver<usize>>);

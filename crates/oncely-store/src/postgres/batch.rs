@@ -18,6 +18,8 @@ use crate::courier::Answers;
 
 /// How often something is tried again that others keep getting in the way of.
 pub(crate) const TRIES: usize = 8;
+/// How often a whole statement is run again because others have made one of its records since it looked.
+const OVERTAKEN: usize = 3;
 
 /// What became of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,8 +135,8 @@ async fn write(shared: &Shared, session: &mut Session, batch: Batch, what: What)
         group.tries += 1;
         let hopeless = trouble.may_have_written() || trouble.ends_connection();
         match group.entries.len() {
-            // Once: what the server refuses again may be another one's.
-            2.. if trouble.is_overtaken() && group.tries == 1 => todo.push_back(group),
+            // What the server refuses again and again has another reason.
+            2.. if trouble.is_overtaken() && group.tries <= OVERTAKEN => todo.push_back(group),
             // However many are held, it comes to an end.
             2.. if !hopeless && (!trouble.is_held() || group.since.elapsed() < HELD_ALONE) => {
                 let second = group.halve();

@@ -39,7 +39,6 @@ pub(crate) async fn run(shared: &Shared, session: &mut Session, job: Job, reply:
     };
     let answered = perform(shared, session, job).await;
     let afterwards = answered.as_ref().err().map_or(Afterwards::GoOn, Afterwards::of);
-    // The caller is gone; what it asked for is done all the same.
     reply.send(answered.map_err(|trouble| trouble.at(&shared.address, doing)));
     afterwards
 }

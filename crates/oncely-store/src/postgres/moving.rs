@@ -4,7 +4,7 @@
 //! more, and no program passes it, however old. To enable or disable them, the tables are locked against writers, so that
 //! statements under way have ended, and those that come later see the gate as it stands then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use oncely_core::{Draft, Event, Gate, Import, LoggedEvent, Millis, Move, Record, Stamp, Tally, Version};
@@ -123,7 +123,8 @@ async fn import_inside(
             })
             .collect();
         // In the order in which they came: their places in listings are given in it.
-        entries.dedup_by(|a, b| a.intent == b.intent);
+        let mut seen = HashSet::new();
+        entries.retain(|entry| seen.insert(entry.intent));
         create_all(shared, session, &entries, Patience::Among).await?;
     }
     log(session, &import.events).await?;

@@ -248,7 +248,7 @@ impl Queue {
         self.lock().queued()
     }
 
-    /// Returns when everything that was asked for before has been answered.
+    /// Returns when everything that was asked for before has been done, and its answers are on their way.
     pub(crate) async fn settled(&self) {
         self.tickets.all_back().await;
     }

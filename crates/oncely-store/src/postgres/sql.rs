@@ -166,7 +166,7 @@ FROM (SELECT) one LEFT JOIN won ON true LEFT JOIN {{schema}}.record r ON r.head 
 ///
 /// What somebody else commits between the look and the insert is refused with all of the statement ([`OVERTAKEN`]), and found
 /// when it is run again. To let the server skip it would cost every one that is new a second look into the index and a mark that
-/// it stays: a ninth of the statement, for what happens where two machines are asked for the same within a millisecond.
+/// it stays: a ninth of the statement, for what happens where two machines are asked for the same at the same moment.
 fn create_many() -> String {
     format!(
         "WITH c AS MATERIALIZED (SELECT {now} AS now{patience}),

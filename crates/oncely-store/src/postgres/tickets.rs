@@ -1,4 +1,4 @@
-//! Tells when all that was asked for before a moment is answered.
+//! Tells when all that was asked for before a moment is done.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ pub(crate) struct Tickets {
     done: Notify,
 }
 
-/// Held by a request until it is answered.
+/// Held by a request until its answer is known.
 pub(crate) struct Ticket {
     tickets: Arc<Tickets>,
     epoch: u64,

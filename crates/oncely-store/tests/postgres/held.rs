@@ -73,7 +73,7 @@ async fn through_a_pooler_it_does_not_either() {
 async fn a_key_that_another_machine_claims_meanwhile_is_there_and_the_others_are_new() {
     let address = server().fresh_database().unwrap();
     let store = open(&with(&address, "pool=1")).await;
-    let mut client = connect(&address).await;
+    let (mut client, looks) = (connect(&address).await, connect(&address).await);
     let transaction = client.transaction().await.unwrap();
     let mut within = PostgresWithin::new(&transaction, "oncely");
     within.create(id("theirs"), draft("theirs", running(), LONG), Vec::new()).await.unwrap();
@@ -83,7 +83,9 @@ async fn a_key_that_another_machine_claims_meanwhile_is_there_and_the_others_are
         let key = if number == 30 { "theirs".to_owned() } else { key };
         callers.push(tokio::spawn(async move { (key.clone(), claim(&*store, &key).await) }));
     }
-    somebody_waits(&address).await;
+    // It is waited for once more and once more, and given up after a second.
+    let are_answered = || callers.iter().all(tokio::task::JoinHandle::is_finished);
+    until("it is waited for", async || somebody_waits(&looks).await || are_answered()).await;
     transaction.commit().await.unwrap();
     for caller in callers {
         match caller.await.unwrap() {

@@ -73,12 +73,11 @@ pub(crate) fn with(address: &str, setting: &str) -> String {
     format!("{address}{mark}{setting}")
 }
 
-/// Returns when somebody waits for what another transaction holds.
-pub(crate) async fn somebody_waits(address: &str) {
-    let client = connect(address).await;
+/// Whether somebody in the database waits for what another transaction holds.
+pub(crate) async fn somebody_waits(client: &tokio_postgres::Client) -> bool {
     let waiting =
         "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    until("somebody waits", async || !client.query(waiting, &[]).await.unwrap().is_empty()).await;
+    !client.query(waiting, &[]).await.unwrap().is_empty()
 }
 
 /// The database that an address names.

@@ -141,8 +141,10 @@ async fn what_is_brought_twice_at_a_time_is_there_once() {
     let address = server().fresh_database().unwrap();
     let store = open(&address).await;
     store.turn_gate(Gate::Open, Gate::Filling(a_move())).await.unwrap();
-    let records = large(3);
-    let mut first = connect(&address).await;
+    let mut records = large(3);
+    // Not one behind the other, too.
+    records.push(Arc::clone(&records[0]));
+    let (mut first, looks) = (connect(&address).await, connect(&address).await);
     let transaction = first.transaction().await.unwrap();
     transaction.batch_execute("SET LOCAL oncely.run = '1'").await.unwrap();
     let mut within = PostgresWithin::new(&transaction, "oncely");
@@ -157,7 +159,7 @@ async fn what_is_brought_twice_at_a_time_is_there_once() {
     let import = Import { records, ..Import::default() };
     let again = import.clone();
     let second = tokio::spawn(async move { brings.import(a_move(), again).await });
-    somebody_waits(&address).await;
+    until("it waits", async || somebody_waits(&looks).await || second.is_finished()).await;
     transaction.commit().await.unwrap();
     match second.await.unwrap() {
         Ok(()) => {}
