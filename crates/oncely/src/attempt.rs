@@ -9,7 +9,7 @@ use oncely_core::{
 };
 
 use crate::answer::Unrecorded;
-use crate::claim::{OpenPlace, forget_live};
+use crate::claim::{Disowned, OpenPlace, forget_live};
 use crate::engine::Oncely;
 use crate::unstoppable::Unstoppable;
 
@@ -266,8 +266,9 @@ impl Oncely {
         // Where no runtime is left the next call from here does it, and after our end the record is in doubt: careful,
         // never wrong.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let oncely = self.clone();
+        let (oncely, counted) = (self.clone(), Disowned::count(&self.inner));
         runtime.spawn(async move {
+            let _counted = counted;
             let mut pause = RETRY_FIRST;
             while let Err(error) = oncely.disown(intent, token, &outcome).await {
                 if error.kind == StoreErrorKind::Moved {

@@ -53,6 +53,25 @@ impl Drop for OpenPlace {
     }
 }
 
+/// Counts a claim while it is being taken back.
+pub(crate) struct Disowned {
+    inner: Arc<Inner>,
+}
+
+impl Disowned {
+    pub(crate) fn count(inner: &Arc<Inner>) -> Self {
+        inner.disowned.fetch_add(1, Ordering::AcqRel);
+        Self { inner: inner.clone() }
+    }
+}
+
+impl Drop for Disowned {
+    fn drop(&mut self) {
+        self.inner.disowned.fetch_sub(1, Ordering::AcqRel);
+        self.inner.closed.notify_waiters();
+    }
+}
+
 /// Counts a caller while it waits.
 pub(crate) struct CountGuard<'a> {
     count: &'a AtomicUsize,

@@ -34,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) owner: Owner,
     /// Effects open in this engine, for the limit and for a drain.
     pub(crate) open: AtomicUsize,
+    /// Claims that are being taken back, for a drain.
+    pub(crate) disowned: AtomicUsize,
     pub(crate) closed: Notify,
     /// Held by whoever drops what is due: when it was last found that nothing more is.
     pub(crate) purging: tokio::sync::Mutex<Option<Instant>>,
@@ -84,6 +86,7 @@ impl Oncely {
             store,
             owner,
             open: AtomicUsize::new(0),
+            disowned: AtomicUsize::new(0),
             closed: Notify::new(),
             purging: tokio::sync::Mutex::new(None),
             waiting: AtomicUsize::new(0),
@@ -113,13 +116,13 @@ impl Oncely {
         self.inner.open.load(Ordering::Relaxed)
     }
 
-    /// Waits until every effect that this engine started has ended and is recorded, at most for `timeout`. Says how
-    /// many are still open.
+    /// Waits until every effect that this engine started has ended and is recorded, and every claim that was not
+    /// acknowledged is taken back if it arrived; at most for `timeout`. Says how many effects are still open.
     pub async fn drain(&self, timeout: Duration) -> usize {
         let deadline = Instant::now() + timeout.min(Duration::from_millis(DURATION_MS_MAX));
         loop {
             let closed = self.inner.closed.notified();
-            let open = self.inner.open.load(Ordering::Acquire);
+            let open = self.inner.open.load(Ordering::Acquire) + self.inner.disowned.load(Ordering::Acquire);
             if open == 0 || tokio::time::timeout_at(deadline, closed).await.is_err() {
                 return self.inner.open.load(Ordering::Acquire);
             }

@@ -27,6 +27,7 @@ pub enum Demand {
 pub struct PostgresPair {
     primary: Postgres,
     standby: Postgres,
+    demand: Demand,
     address: String,
 }
 
@@ -45,7 +46,7 @@ impl PostgresPair {
         let address = format!(
             "postgres://postgres@127.0.0.1:{one},127.0.0.1:{other}/ledger?target_session_attrs=read-write{more}"
         );
-        Ok(Self { primary, standby, address })
+        Ok(Self { primary, standby, demand, address })
     }
 }
 
@@ -55,12 +56,18 @@ impl Service for PostgresPair {
     }
 
     fn fail(&mut self, rng: &mut Rng) -> Checked<()> {
-        // The standby stands still and its link is gone, so that nothing of what follows is even on its way to it.
-        self.standby.pause();
-        self.primary.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")?;
+        // Every other time, and always where that must be caught, the standby stands still and its link is gone, so that
+        // nothing of what follows is even on its way to it. Else the primary is killed in the middle of its commits.
+        let lags = rng.chance(500) || self.demand == Demand::Asynchronous;
+        if lags {
+            self.standby.pause();
+            self.primary.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")?;
+        }
         thread::sleep(Duration::from_millis(rng.below(LAG_MS_MAX)));
         self.primary.kill()?;
-        self.standby.resume();
+        if lags {
+            self.standby.resume();
+        }
         self.standby.promote()?;
         self.primary.rejoin(&self.standby)?;
         std::mem::swap(&mut self.primary, &mut self.standby);
@@ -110,18 +117,24 @@ impl Service for Cluster {
         let primaries = self.cluster.primaries()?;
         let replicas: Vec<usize> =
             (0..self.cluster.size()).filter(|node| !primaries.contains(node)).collect();
-        // The replicas stand still and their links are gone, so that nothing of what follows is even on its way to them.
-        for replica in &replicas {
-            self.cluster.node(*replica).pause();
-        }
-        for primary in &primaries {
-            self.cluster.node(*primary).cli(&["CLIENT", "KILL", "TYPE", "replica"])?;
+        // Every other time, and always where that must be caught, the replicas stand still and their links are gone, so that
+        // nothing of what follows is even on its way to them. Else a primary is killed in the middle of its writes.
+        let lag = rng.chance(500) || self.wait == Wait::None;
+        if lag {
+            for replica in &replicas {
+                self.cluster.node(*replica).pause();
+            }
+            for primary in &primaries {
+                self.cluster.node(*primary).cli(&["CLIENT", "KILL", "TYPE", "replica"])?;
+            }
         }
         thread::sleep(Duration::from_millis(rng.below(LAG_MS_MAX)));
         let killed = *rng.pick(&primaries).ok_or("no primary lives")?;
         self.cluster.node(killed).kill()?;
-        for replica in &replicas {
-            self.cluster.node(*replica).resume();
+        if lag {
+            for replica in &replicas {
+                self.cluster.node(*replica).resume();
+            }
         }
         self.cluster.wait_until_healthy()?;
         self.cluster.revive(killed)?;

@@ -42,6 +42,35 @@ async fn a_killed_listener_heals_and_no_waiter_is_left_behind() {
     until("nobody listens any more", async || channels(&server) == 0).await;
 }
 
+/// A user that may not listen to anything: nobody can tell it.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_cannot_be_told_looks_by_itself() {
+    let server = Redis::start().unwrap();
+    server.cli(&["ACL", "SETUSER", "deaf", "on", ">word", "~*", "resetchannels", "+@all"]).unwrap();
+    let writing = open(&server.url()).await;
+    let waiting = open(&server.url().replace("redis://", "redis://deaf:word@")).await;
+    let seen = begin(&writing, "k").await.record.version;
+    let waiter = tokio::spawn(async move {
+        let mut looks = 0;
+        while waiting.load(id("k")).await.unwrap().is_some_and(|there| there.record.version == seen) {
+            waiting.watch(id("k"), seen).await.unwrap();
+            looks += 1;
+        }
+        looks
+    });
+    // It has looked in vain and waits again: by now it is not the first look that finds the end.
+    let calls = || server.cli(&["INFO", "commandstats"]).unwrap();
+    until("it is refused", async || {
+        calls().lines().any(|line| line.contains("subscribe") && !line.contains("rejected_calls=0"))
+    })
+    .await;
+    complete(&writing, "k", seen, LONG).await;
+    let looks =
+        tokio::time::timeout(Duration::from_secs(180), waiter).await.expect("it never looked").unwrap();
+    assert!(looks > 0, "it never waited");
+    assert_eq!(channels(&server), 0, "it was told");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_wakes_who_waits_on_another_machine() {
     let server = Redis::start().unwrap();

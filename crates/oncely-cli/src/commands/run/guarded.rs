@@ -25,6 +25,8 @@ use crate::output::Spinner;
 
 /// How long the end of a command is tried to be recorded when the ledger fails, before we give up and exit.
 const DRAIN: Duration = Duration::from_secs(30);
+/// How long a claim whose answer was lost is looked for, to be taken back: else the next call would find it in doubt.
+const TAKE_BACK: Duration = Duration::from_secs(5);
 /// How long a command runs before what is counted of it is written.
 const COUNT_AFTER: Duration = Duration::from_millis(250);
 /// How long the counters may take to be written.
@@ -43,9 +45,16 @@ pub async fn run(oncely: Oncely, mut prepared: Prepared) -> Result<ExitCode, Fai
     }
     let begun = tokio::select! {
         biased;
-        begun = begin_with_spinner(&oncely, &prepared.call, intent) => begun?,
+        begun = begin_with_spinner(&oncely, &prepared.call, intent) => match begun {
+            Ok(begun) => begun,
+            Err(failure) => {
+                oncely.drain(TAKE_BACK).await;
+                return Err(failure);
+            }
+        },
         // Nothing runs yet: ending the waiter ends only the waiter.
         signal = signals.next() => {
+            oncely.drain(TAKE_BACK).await;
             flush(oncely).await;
             return Ok(ExitCode::from(128 + signal as u8));
         }
