@@ -252,7 +252,8 @@ impl Drop for Post {
     }
 }
 
-#[cfg(all(test, feature = "sqlite", any(feature = "postgres", feature = "redis")))]
+#[cfg(test)]
+#[cfg(all(feature = "sqlite", any(feature = "postgres", feature = "redis")))]
 mod tests {
     use tokio::sync::oneshot;
 
