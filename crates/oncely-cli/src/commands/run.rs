@@ -1,6 +1,7 @@
 //! `oncely run`: any command line, safe to retry.
 
 mod guarded;
+mod hurry;
 mod report;
 
 use std::ffi::OsString;

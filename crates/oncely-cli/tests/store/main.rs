@@ -14,6 +14,7 @@ mod copying;
 mod healing;
 mod hostile;
 mod killing;
+mod leaving;
 mod migrating;
 mod serving;
 mod unreadable;

@@ -17,6 +17,7 @@ use oncely_doors::command::{
     orphans, probe,
 };
 
+use super::hurry::Hurry;
 use super::report::Recorded;
 use super::{Prepared, report};
 use crate::context::actor;
@@ -48,34 +49,34 @@ pub async fn run(oncely: Oncely, mut prepared: Prepared) -> Result<ExitCode, Fai
         begun = begin_with_spinner(&oncely, &prepared.call, intent) => match begun {
             Ok(begun) => begun,
             Err(failure) => {
-                oncely.drain(TAKE_BACK).await;
+                if Hurry::heard_by(signals).unless_asked(oncely.drain(TAKE_BACK)).await.is_none() {
+                    std::mem::forget(oncely);
+                }
                 return Err(failure);
             }
         },
         // Nothing runs yet: ending the waiter ends only the waiter.
         signal = signals.next() => {
-            oncely.drain(TAKE_BACK).await;
-            flush(oncely).await;
+            leave(oncely, TAKE_BACK, Hurry::heard_by(signals)).await;
             return Ok(ExitCode::from(128 + signal as u8));
         }
     };
-    let code = match begun {
+    match begun {
         Begun::Answered(answer) => {
             let code = report::answered(&answer, prepared.json);
-            oncely.drain(DRAIN).await;
-            code
+            leave(oncely, DRAIN, Hurry::heard_by(signals)).await;
+            Ok(code)
         }
-        Begun::Run(attempt) => execute(&oncely, attempt, prepared, signals).await,
-    };
-    flush(oncely).await;
-    Ok(code)
+        Begun::Run(attempt) => Ok(execute(oncely, attempt, prepared, signals).await),
+    }
 }
 
-/// Writes the counters and closes the ledger, unless somebody holds it up: counters are no reason to hang, nor to change
-/// what the command answered.
-async fn flush(oncely: Oncely) {
-    let in_time = tokio::time::timeout(FLUSH, oncely.store().flush()).await.is_ok();
-    if !in_time {
+/// Waits for what is still to be written, then writes the counters and closes the ledger; unless somebody holds it up or asks
+/// for the end: counters are no reason to hang, nor to change what the command answered.
+async fn leave(oncely: Oncely, patience: Duration, mut hurry: Hurry) {
+    hurry.unless_asked(oncely.drain(patience)).await;
+    let flushed = hurry.unless_asked(tokio::time::timeout(FLUSH, oncely.store().flush())).await;
+    if !matches!(flushed, Some(Ok(_))) {
         // Closing it would wait, too.
         std::mem::forget(oncely);
     }
@@ -133,7 +134,7 @@ async fn begin_with_spinner(oncely: &Oncely, call: &Call, intent: IntentId) -> R
 }
 
 async fn execute(
-    oncely: &Oncely,
+    oncely: Oncely,
     attempt: Attempt,
     mut prepared: Prepared,
     signals: PassedSignals,
@@ -148,25 +149,34 @@ async fn execute(
     counted.abort();
     // It holds the ledger until then. That it was told to end is no failure.
     let _ = counted.await;
-    let recorded = record_late(oncely, &mut execution, &record).await;
+    // What was sent before was meant for the command.
+    let mut hurry = Hurry::heard_by(PassedSignals::catch().unwrap_or_else(|_| PassedSignals::none()));
+    let recorded = record_late(&oncely, &mut execution, &record, &mut hurry).await;
     let ended = seen.lock().ok().and_then(|mut seen| seen.take());
-    report::executed(&execution, recorded, &record, ended.as_ref(), json)
+    let code = report::executed(&execution, recorded, &record, ended.as_ref(), json);
+    leave(oncely, Duration::ZERO, hurry).await;
+    code
 }
 
 /// The ledger may be away for longer than the end of an attempt waits for it. What is said of that is said when it is known:
 /// the end is tried on until we leave, and most often it comes through.
-async fn record_late(oncely: &Oncely, execution: &mut Execution, info: &AttemptInfo) -> Recorded {
+async fn record_late(
+    oncely: &Oncely,
+    execution: &mut Execution,
+    info: &AttemptInfo,
+    hurry: &mut Hurry,
+) -> Recorded {
     let Some(Unrecorded::StoreFailed(failed)) = &execution.unrecorded else {
-        oncely.drain(DRAIN).await;
+        hurry.unless_asked(oncely.drain(DRAIN)).await;
         return Recorded::AsUsual;
     };
     report::still_trying(execution.attempt, failed, DRAIN);
-    if oncely.drain(DRAIN).await > 0 {
+    if hurry.unless_asked(oncely.drain(DRAIN)).await != Some(0) {
         return Recorded::AsUsual;
     }
     // Only what the ledger says now counts: it may also have moved, and never take this end.
-    let there = tokio::time::timeout(FLUSH, oncely.store().load(info.intent())).await;
-    let Ok(Ok(there)) = there else { return Recorded::AsUsual };
+    let there = hurry.unless_asked(tokio::time::timeout(FLUSH, oncely.store().load(info.intent()))).await;
+    let Some(Ok(Ok(there))) = there else { return Recorded::AsUsual };
     let body = there.as_ref().map(|there| &there.record.body);
     let ours = body.filter(|body| body.token == info.token()).map(|body| &body.state);
     match found_later(ours, &execution.outcome) {

@@ -84,7 +84,8 @@ pub enum Recorded {
 /// Says what is waited for after the command has ended.
 pub fn still_trying(attempt: u32, error: &StoreError, patience: Duration) {
     say(&format!(
-        "oncely: the end of attempt {attempt} could not be recorded yet ({error}); trying for up to {} s more",
+        "oncely: the end of attempt {attempt} could not be recorded yet ({error}); trying for up to {} s more; \
+         Ctrl-C leaves it, and then it stays running or in doubt",
         patience.as_secs()
     ));
 }
