@@ -1,10 +1,12 @@
 //! A ledger moves: whole, once, and never while something runs in it.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use oncely::outcome;
 use oncely_core::Gate;
-use oncely_testkit::servers::{Redis, RedisCluster};
+use oncely_testkit::servers::{Postgres, Redis, RedisCluster, Tap};
+use serde_json::Value;
 
 use crate::world::{World, begin, contents, fill, text};
 
@@ -50,7 +52,7 @@ async fn how_far_a_copy_is_is_said_stage_by_stage_and_not_among_its_answer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ledger_moves_to_postgres_and_back_and_is_the_same() {
-    let url = oncely_testkit::servers::Postgres::shared().unwrap().fresh_database().unwrap();
+    let url = Postgres::shared().unwrap().fresh_database().unwrap();
     moves_through(&[&url]).await;
 }
 
@@ -277,4 +279,42 @@ fn what_is_encrypted_moves_as_it_is() {
     let bytes = std::fs::read(world.path("new.db")).unwrap();
     let log = std::fs::read(world.path("new.db-wal")).unwrap_or_default();
     assert!(![bytes, log].concat().windows(6).any(|w| w == b"s3cret"), "it was stored in plain");
+}
+
+/// The copy stands still in its middle, on a line that lets nothing through, while the old ledger is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_old_ledger_is_read_and_replayed_from_while_a_copy_is_under_way() {
+    let server = Postgres::shared().unwrap();
+    let direct = server.fresh_database().unwrap();
+    let tap = Tap::to_port(server.port()).unwrap();
+    let database = direct.rsplit('/').next().unwrap();
+    let world = World::to(&server.url_through(tap.port(), database));
+    assert_eq!(world.pay(&world.from, "paid"), 0);
+    fill(&world.open(&world.from).await).await;
+    // All but their ages.
+    let listed = || -> Vec<(Value, Value)> {
+        let listed = world.run(&["--store", &world.from, "ls", "--all-namespaces", "--json"]);
+        let line = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+        text(&listed.stdout).lines().map(line).map(|r| (r["id"].clone(), r["state"].clone())).collect()
+    };
+    let records = listed();
+    assert_eq!(records.len(), 8, "{records:?}");
+    // Slow enough that its middle is not missed.
+    tap.delay(Duration::from_millis(20));
+    let copy = world.command(&world.copy_args(&[])).spawn().unwrap();
+    let old = world.open(&world.from).await;
+    while !matches!(old.store().gate().await.unwrap(), Gate::Closed(_)) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tap.black_hole();
+    let gate = oncely_store::open(&direct).await.unwrap().gate().await.unwrap();
+    assert!(matches!(gate, Gate::Filling(_)), "it was over already: {gate:?}");
+    assert_eq!(listed(), records);
+    assert_eq!((world.pay(&world.from, "paid"), world.effects("paid")), (0, 1));
+    assert_eq!((world.pay(&world.from, "new"), world.pay(&direct, "new"), world.effects("new")), (12, 12, 0));
+    tap.pass();
+    let copied = copy.wait_with_output().unwrap();
+    assert!(copied.status.success(), "{}{}", text(&copied.stdout), text(&copied.stderr));
+    assert_eq!((world.pay(&direct, "paid"), world.effects("paid")), (0, 1));
+    assert_eq!((world.pay(&direct, "new"), world.effects("new")), (0, 1));
 }

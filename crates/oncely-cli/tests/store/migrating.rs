@@ -1,6 +1,9 @@
 //! `oncely store migrate` on PostgreSQL: made once, printed for somebody else, and brought up to date while a program that
 //! knows only the version before goes on.
 
+use std::process::{Child, Output};
+use std::time::Duration;
+
 use oncely_testkit::servers::Postgres;
 
 use crate::world::{World, text};
@@ -121,4 +124,59 @@ fn a_program_of_the_version_before_goes_on_while_and_after_the_tables_are_brough
     assert_eq!((world.pay(&world.to, "new"), world.effects("new")), (0, 1));
     let head = psql(&world.to, "SELECT head FROM oncely.record WHERE key = 'new'");
     assert!(psql(&world.to, &format!("{OLD_STATEMENTS} EXECUTE old_load ('{head}', 0)")).contains("|new|"));
+}
+
+/// Holds what a step of the migration needs until there is a row in `go`.
+const HOLD: &str = "BEGIN; LOCK TABLE oncely.waiting IN ROW EXCLUSIVE MODE;
+DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM public.go) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$; COMMIT";
+/// Whether somebody holds it, and whether the migration waits for it.
+const HELD: &str = "SELECT count(*) FROM pg_locks WHERE relation = 'oncely.waiting'::regclass
+  AND mode = 'RowExclusiveLock' AND granted";
+const WAITS: &str =
+    "SELECT count(*) FROM pg_locks WHERE relation = 'oncely.waiting'::regclass AND NOT granted";
+
+/// Lets `meanwhile` happen while a migration has taken some of its steps and waits in another.
+fn in_the_middle_of_a_migration(world: &World, meanwhile: impl FnOnce(&mut Child)) -> Output {
+    psql(&world.to, "TRUNCATE public.go");
+    let address = world.to.clone();
+    let holder = std::thread::spawn(move || psql(&address, HOLD));
+    let until = |sql: &str| {
+        while psql(&world.to, sql) != "1" {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    until(HELD);
+    let mut migration = world.command(&["--store", &world.to, "store", "migrate", "--json"]).spawn().unwrap();
+    until(WAITS);
+    meanwhile(&mut migration);
+    psql(&world.to, "INSERT INTO public.go VALUES (1)");
+    holder.join().unwrap();
+    migration.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_program_of_the_version_before_goes_on_in_the_middle_of_a_migration_and_after_one_that_was_killed() {
+    let world = World::to(&server().fresh_database().unwrap());
+    psql(&world.to, OLD);
+    psql(&world.to, "CREATE TABLE public.go (one int)");
+    let elsewhere = server().fresh_database().unwrap();
+    for key in ["killed", "undone", "during"] {
+        assert_eq!(world.pay(&elsewhere, key), 0);
+    }
+    let killed = in_the_middle_of_a_migration(&world, |migration| {
+        old_program_writes(&elsewhere, &world.to, "killed");
+        migration.kill().unwrap();
+    });
+    assert!(!killed.status.success());
+    // All of its steps or none: what it had done is gone with it.
+    assert_eq!(psql(&world.to, "SELECT version FROM oncely.ledger"), "2");
+    old_program_writes(&elsewhere, &world.to, "undone");
+    let brought = in_the_middle_of_a_migration(&world, |_| {
+        old_program_writes(&elsewhere, &world.to, "during");
+    });
+    let said = text(&brought.stdout);
+    assert!(said.contains("\"from\":2") && said.contains("\"to\":5"), "{said}{}", text(&brought.stderr));
+    for key in ["killed", "undone", "during"] {
+        assert_eq!((world.pay(&world.to, key), world.effects(key)), (0, 1), "{key}");
+    }
 }
