@@ -300,10 +300,11 @@ async fn the_old_ledger_is_read_and_replayed_from_while_a_copy_is_under_way() {
     let records = listed();
     assert_eq!(records.len(), 8, "{records:?}");
     // Slow enough that its middle is not missed.
-    tap.delay(Duration::from_millis(20));
-    let copy = world.command(&world.copy_args(&[])).spawn().unwrap();
+    tap.delay(Duration::from_millis(100));
+    let mut copy = world.command(&world.copy_args(&[])).spawn().unwrap();
     let old = world.open(&world.from).await;
     while !matches!(old.store().gate().await.unwrap(), Gate::Closed(_)) {
+        assert!(copy.try_wait().unwrap().is_none(), "it ended before the old ledger was closed");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     tap.black_hole();
@@ -313,8 +314,10 @@ async fn the_old_ledger_is_read_and_replayed_from_while_a_copy_is_under_way() {
     assert_eq!((world.pay(&world.from, "paid"), world.effects("paid")), (0, 1));
     assert_eq!((world.pay(&world.from, "new"), world.pay(&direct, "new"), world.effects("new")), (12, 12, 0));
     tap.pass();
-    let copied = copy.wait_with_output().unwrap();
-    assert!(copied.status.success(), "{}{}", text(&copied.stdout), text(&copied.stderr));
+    // If that took so long that the copy gave up, the same command goes on with it.
+    if !copy.wait().unwrap().success() {
+        world.copy(&[], 0);
+    }
     assert_eq!((world.pay(&direct, "paid"), world.effects("paid")), (0, 1));
     assert_eq!((world.pay(&direct, "new"), world.effects("new")), (0, 1));
 }

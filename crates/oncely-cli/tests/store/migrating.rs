@@ -140,14 +140,15 @@ fn in_the_middle_of_a_migration(world: &World, meanwhile: impl FnOnce(&mut Child
     psql(&world.to, "TRUNCATE public.go");
     let address = world.to.clone();
     let holder = std::thread::spawn(move || psql(&address, HOLD));
-    let until = |sql: &str| {
-        while psql(&world.to, sql) != "1" {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    };
-    until(HELD);
+    while psql(&world.to, HELD) != "1" {
+        assert!(!holder.is_finished(), "nobody holds it");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let mut migration = world.command(&["--store", &world.to, "store", "migrate", "--json"]).spawn().unwrap();
-    until(WAITS);
+    while psql(&world.to, WAITS) != "1" {
+        assert!(migration.try_wait().unwrap().is_none(), "it did not wait");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     meanwhile(&mut migration);
     psql(&world.to, "INSERT INTO public.go VALUES (1)");
     holder.join().unwrap();
