@@ -9,15 +9,15 @@ use oncely_core::{
 };
 
 use crate::answer::Unrecorded;
-use crate::claim::{Disowned, OpenPlace, forget_live};
+use crate::claim::{OpenPlace, forget_live};
 use crate::engine::Oncely;
 use crate::unstoppable::Unstoppable;
 
 /// How long a completion is tried before the caller gets the result with a warning; it is tried on after that.
 const COMPLETE_PATIENCE: Duration = Duration::from_secs(2);
 /// First pause between tries, doubled up to the last.
-const RETRY_FIRST: Duration = Duration::from_millis(10);
-const RETRY_LAST: Duration = Duration::from_secs(5);
+pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(10);
+pub(crate) const RETRY_LAST: Duration = Duration::from_secs(5);
 
 /// What an effect may know of its attempt.
 #[derive(Debug, Clone)]
@@ -259,41 +259,6 @@ impl Oncely {
                 pause = (pause * 2).min(RETRY_LAST);
             }
         });
-    }
-
-    /// Sees to it that an attempt of ours which is over does not look alive to others, however long the store fails.
-    pub(crate) fn disown_in_background(&self, intent: IntentId, token: AttemptToken, outcome: Outcome) {
-        // Where no runtime is left the next call from here does it, and after our end the record is in doubt: careful,
-        // never wrong.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (oncely, counted) = (self.clone(), Disowned::count(&self.inner));
-        runtime.spawn(async move {
-            let _counted = counted;
-            let mut pause = RETRY_FIRST;
-            while let Err(error) = oncely.disown(intent, token, &outcome).await {
-                if error.kind == StoreErrorKind::Moved {
-                    return;
-                }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(RETRY_LAST);
-            }
-        });
-    }
-
-    async fn disown(
-        &self,
-        intent: IntentId,
-        token: AttemptToken,
-        outcome: &Outcome,
-    ) -> Result<(), StoreError> {
-        // What is still on its way lands first.
-        self.store().flush().await?;
-        match self.store().load(intent).await? {
-            Some(stored) if stored.record.body.token == token => {
-                self.complete(intent, token, outcome.clone()).await.map(drop)
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Makes the end of an attempt that lost its place loud: it is the one sign of a possible double effect.

@@ -6,8 +6,9 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oncely_core::limits::{HEARTBEAT_MS, LEASE_MS, OPEN_CALLS_MAX};
-use oncely_core::{AttemptToken, Failure, IntentId, Outcome, StoreError, StoreErrorKind, StoreFuture};
+use oncely_core::{AttemptToken, StoreError, StoreErrorKind};
 
+use crate::disown::Sent;
 use crate::engine::{Inner, Oncely};
 use crate::error::Error;
 
@@ -53,7 +54,7 @@ impl Drop for OpenPlace {
     }
 }
 
-/// Counts a claim while it is being taken back.
+/// Counts an attempt that nobody attends while the ledger is told of it.
 pub(crate) struct Disowned {
     inner: Arc<Inner>,
 }
@@ -91,56 +92,49 @@ impl Drop for CountGuard<'_> {
 }
 
 /// A claim on its way to the store. Dropped without an answer (the caller went away, or the store answered with an
-/// error that proves nothing) it may be durable although the effect was not started.
+/// error that proves nothing) it may be durable, or become so, although the effect was not started.
 pub(crate) struct Claim {
     oncely: Oncely,
-    intent: IntentId,
-    token: AttemptToken,
-    answered: bool,
+    /// What was sent, until it is answered.
+    unanswered: Option<Sent>,
 }
 
 impl Claim {
-    pub(crate) fn new(oncely: &Oncely, intent: IntentId, token: AttemptToken) -> Self {
-        lock(&LIVE).insert(token);
-        Self { oncely: oncely.clone(), intent, token, answered: false }
+    pub(crate) fn new(oncely: &Oncely, sent: &Sent) -> Self {
+        lock(&LIVE).insert(sent.token());
+        Self { oncely: oncely.clone(), unanswered: Some(sent.clone()) }
     }
 
     /// A claim under a token that somebody outside chose: who may ask again and be told to act. It is never taken back
     /// here; only its lease, or its holder's word, ends it.
-    pub(crate) fn held(oncely: &Oncely, intent: IntentId, token: AttemptToken) -> Self {
-        Self { oncely: oncely.clone(), intent, token, answered: true }
+    pub(crate) fn held(oncely: &Oncely) -> Self {
+        Self { oncely: oncely.clone(), unanswered: None }
     }
 
     /// The claim is durable: the attempt lives on.
     pub(crate) fn won(mut self) {
-        self.answered = true;
+        self.unanswered = None;
     }
 
     /// The claim was certainly not written.
     pub(crate) fn lost(mut self) {
-        self.answered = true;
-        forget_live(self.token);
+        if let Some(sent) = self.unanswered.take() {
+            forget_live(sent.token());
+        }
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if self.answered {
-            return;
-        }
-        let mut tokens = lock(&NEVER_STARTED);
-        if tokens.len() < NEVER_STARTED_MAX {
-            tokens.insert(self.token);
-        }
-        drop(tokens);
-        forget_live(self.token);
-        // Others would wait for us as long as this process lives, so say that nothing was started.
-        self.oncely.disown_in_background(self.intent, self.token, Outcome::NotStarted(not_started()));
+        let Some(sent) = self.unanswered.take() else { return };
+        remember_never_started(sent.token());
+        forget_live(sent.token());
+        self.oncely.take_back_in_background(sent);
     }
 }
 
-/// A claim that is not answered in time was not won: it may still be written, and is then disowned.
-pub(crate) async fn bounded<T>(answer: StoreFuture<'_, T>) -> Result<T, StoreError> {
+/// A claim that is not answered in time was not won: it may still be written, and is then taken back.
+pub(crate) async fn bounded<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     match tokio::time::timeout(STORE_PATIENCE, answer).await {
         Ok(answered) => answered,
         Err(_) => Err(StoreError::ambiguous(
@@ -160,8 +154,12 @@ pub(crate) fn was_never_started(token: AttemptToken) -> bool {
     lock(&NEVER_STARTED).contains(&token)
 }
 
-pub(crate) fn not_started() -> Failure {
-    Failure::new("NOT_STARTED", "the claim was not acknowledged, so the effect was not started")
+/// The effect of this attempt of ours was not started, and will not be.
+pub(crate) fn remember_never_started(token: AttemptToken) {
+    let mut tokens = lock(&NEVER_STARTED);
+    if tokens.len() < NEVER_STARTED_MAX {
+        tokens.insert(token);
+    }
 }
 
 /// The attempt is over, or never was.

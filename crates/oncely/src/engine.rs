@@ -7,8 +7,8 @@ use std::time::Duration;
 use oncely_core::limits::{DURATION_MS_MAX, WAITERS_MAX};
 use oncely_core::machine::{Because, Begin, Checked, Decision, Finding, Input, Transition, Write, step};
 use oncely_core::{
-    AttemptToken, Change, Counter, Created, Liveness, Millis, Outcome, Owner, Record, Replaced, State, Store,
-    Stored, Wrote,
+    AttemptToken, Change, Counter, Liveness, Millis, Outcome, Owner, Record, Replaced, State, Store, Stored,
+    Wrote,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -16,7 +16,8 @@ use tokio::time::Instant;
 use crate::answer::{Answer, InProgress, answer_of, counter_of};
 use crate::attempt::Attempt;
 use crate::call::{Call, CallBuilder};
-use crate::claim::{self, Claim, CountGuard, OpenPlace, bounded, new_token, not_started};
+use crate::claim::{self, Claim, CountGuard, OpenPlace, bounded, new_token};
+use crate::disown::{Sent, not_started};
 use crate::error::Error;
 use crate::known::Known;
 use crate::observe::Observer;
@@ -147,18 +148,17 @@ impl Oncely {
             // there, one begins.
             let mut token = claimant.token;
             if token.is_none() && seen.is_none() {
-                token = Some((self.inner.tokens)()?);
+                token = Some(self.new_name()?);
             }
             let named = token.unwrap_or(UNNAMED);
             let mut transition = self.step_call(&known, seen.as_ref(), named, probed.as_ref());
             let starts = matches!(transition.decision, Decision::Execute(_));
             if starts && (token.is_none() || known.is_borrowed) {
                 known.own_fingerprint()?;
-                let named = token.map_or_else(&self.inner.tokens, Ok)?;
-                token = Some(named);
+                let named = token.map_or_else(|| self.new_name(), Ok)?;
                 transition = self.step_call(&known, seen.as_ref(), named, probed.as_ref());
             }
-            let step = self.perform(&known, seen, transition, token.unwrap_or(UNNAMED)).await?;
+            let step = self.perform(&known, seen, transition).await?;
             seen = match step {
                 Performed::Look(now_there) => now_there,
                 Performed::Started(attempt) => {
@@ -195,6 +195,11 @@ impl Oncely {
         };
         self.inner.store.tally(&call.namespace, &call.tool, &counts);
         Ok(begun)
+    }
+
+    /// A name for an attempt, which no other one has.
+    pub(crate) fn new_name(&self) -> Result<AttemptToken, Error> {
+        (self.inner.tokens)()
     }
 
     pub(crate) fn step_call(
@@ -238,7 +243,6 @@ impl Oncely {
         known: &Known<'_>,
         seen: Option<Stored>,
         transition: Transition,
-        token: AttemptToken,
     ) -> Result<Performed, Error> {
         let Transition { write, events, decision } = transition;
         let store = &self.inner.store;
@@ -264,27 +268,14 @@ impl Oncely {
             return Ok(Performed::Look(there));
         };
         let place = OpenPlace::take(&self.inner)?;
+        let over = seen.map(|seen| seen.record.version);
+        let sent = Sent { intent: known.intent, over, draft, events };
         // Live from before the claim is visible: nobody may take it for abandoned.
         let claim = match known.claimant.token {
-            Some(token) => Claim::held(self, known.intent, token),
-            None => Claim::new(self, known.intent, token),
+            Some(_) => Claim::held(self),
+            None => Claim::new(self, &sent),
         };
-        let claimed = match seen {
-            None => bounded(store.create(known.intent, *draft, events)).await.map(|created| match created {
-                Created::New(stored) => Ok(stored),
-                Created::Exists(stored) => Err(Some(stored)),
-            }),
-            Some(seen) => {
-                let expected = seen.record.version;
-                let replace = store.replace(known.intent, expected, Change::Put(draft), events);
-                bounded(replace).await.map(|replaced| match replaced {
-                    Replaced::Done(Some(stored)) => Ok(stored),
-                    Replaced::Done(None) => Err(None),
-                    Replaced::Stale(there) => Err(there),
-                })
-            }
-        };
-        match claimed {
+        match bounded(self.send(sent)).await {
             Ok(Ok(stored)) => {
                 claim.won();
                 Ok(Performed::Started(Attempt::new(self.clone(), place, execute, stored)))
@@ -297,7 +288,7 @@ impl Oncely {
                 claim.lost();
                 Err(error.into())
             }
-            // The claim is dropped unanswered: it may be there, and the effect was not started.
+            // The claim is dropped unanswered: it may be there or on its way, and the effect was not started.
             Err(error) => Err(error.into()),
         }
     }

@@ -54,6 +54,7 @@ mod answer;
 mod attempt;
 mod call;
 mod claim;
+mod disown;
 mod engine;
 mod error;
 mod forecast;
