@@ -58,6 +58,7 @@ pub struct Body {
     /// Attempts begun so far in this generation, less those before the latest that were never started (and were no retry
     /// of something unknown), or that a probe or a person found not to have happened. More than one above `rejections`:
     /// an attempt before the latest may have happened. One above it, and rejected: the latest was never started.
+    /// None: the first was only claimed, and that was withdrawn.
     pub tries: u32,
     /// Attempts of this generation that are certain not to have happened.
     pub rejections: u32,

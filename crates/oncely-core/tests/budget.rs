@@ -114,6 +114,24 @@ fn a_tool_without_retries_is_not_called_a_second_time_also_if_the_first_was_neve
 }
 
 #[test]
+fn a_claim_that_was_withdrawn_is_no_attempt_whether_it_came_or_not() {
+    for came in [true, false] {
+        let mut intent = Intent::new(Policy { max_retries: 0, ..Policy::default() });
+        let first = intent.call().unwrap();
+        let claim = intent.record.clone().unwrap().body;
+        intent.record = intent.record.filter(|_| came);
+        let failure = Failure::new("NOT_STARTED", "the claim was not acknowledged");
+        for _ in 0..2 {
+            intent.tell(&Input::Withdraw { claim: &claim, over: None, failure: failure.clone() });
+        }
+        assert_eq!(intent.call(), Ok(first), "{came}");
+        assert_eq!(intent.record.as_ref().unwrap().body.tries, 1);
+        intent.end(unreachable());
+        assert_eq!(intent.call(), Err(Decision::ReplayRejection), "that one was begun");
+    }
+}
+
+#[test]
 fn a_person_who_found_that_nothing_happened_grants_one_more_attempt() {
     let mut intent = Intent::new(two_retries());
     for _ in 0..2 {

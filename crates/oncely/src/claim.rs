@@ -127,7 +127,11 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         let Some(sent) = self.unanswered.take() else { return };
-        remember_never_started(sent.token());
+        let mut tokens = lock(&NEVER_STARTED);
+        if tokens.len() < NEVER_STARTED_MAX {
+            tokens.insert(sent.token());
+        }
+        drop(tokens);
         forget_live(sent.token());
         self.oncely.take_back_in_background(sent);
     }
@@ -154,12 +158,9 @@ pub(crate) fn was_never_started(token: AttemptToken) -> bool {
     lock(&NEVER_STARTED).contains(&token)
 }
 
-/// The effect of this attempt of ours was not started, and will not be.
-pub(crate) fn remember_never_started(token: AttemptToken) {
-    let mut tokens = lock(&NEVER_STARTED);
-    if tokens.len() < NEVER_STARTED_MAX {
-        tokens.insert(token);
-    }
+/// The claim was taken back: nobody will meet it again.
+pub(crate) fn forget_never_started(token: AttemptToken) {
+    lock(&NEVER_STARTED).remove(&token);
 }
 
 /// The attempt is over, or never was.

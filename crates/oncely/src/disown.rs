@@ -1,14 +1,14 @@
 //! Attempts that nobody attends any more, and what the ledger is told of them: claims that were not answered, and attempts
 //! that were dropped.
 
-use oncely_core::machine::Input;
+use oncely_core::machine::{Input, Transition, Write, step};
 use oncely_core::{
-    AttemptToken, Change, Created, Draft, Event, Failure, IntentId, Outcome, Replaced, StoreError,
-    StoreErrorKind, Stored, Version, Wrote,
+    AttemptToken, Body, Change, Created, Draft, Event, Failure, IntentId, Millis, Outcome, Replaced,
+    StoreError, StoreErrorKind, Stored, Version,
 };
 
 use crate::attempt::{RETRY_FIRST, RETRY_LAST};
-use crate::claim::{Disowned, remember_never_started};
+use crate::claim::{Disowned, forget_never_started};
 use crate::engine::Oncely;
 
 /// A claim as it is sent.
@@ -16,7 +16,7 @@ use crate::engine::Oncely;
 pub(crate) struct Sent {
     pub(crate) intent: IntentId,
     /// The record that it replaces: written only where that is still there, and where there was none, only where none is.
-    pub(crate) over: Option<Version>,
+    pub(crate) over: Option<Stored>,
     pub(crate) draft: Box<Draft>,
     pub(crate) events: Vec<Event>,
 }
@@ -32,18 +32,14 @@ enum Word {
     /// How an attempt ended.
     Ended { intent: IntentId, token: AttemptToken, outcome: Outcome },
     /// That a claim started nothing.
-    NotStarted(Unanswered),
+    NotStarted(Sent),
 }
 
-/// A claim that was not answered.
-struct Unanswered {
-    sent: Sent,
-    /// The names under which it may be there, or may come to be.
-    names: Vec<AttemptToken>,
-}
-
-pub(crate) fn not_started() -> Failure {
-    Failure::new("NOT_STARTED", "the claim was not acknowledged, so the effect was not started")
+/// What takes a claim of ours back that was not answered.
+pub(crate) fn withdrawing(claim: &Body, over: Option<Version>) -> Input<'_> {
+    let failure =
+        Failure::new("NOT_STARTED", "the claim was not acknowledged, so the effect was not started");
+    Input::Withdraw { claim, over, failure }
 }
 
 impl Oncely {
@@ -55,7 +51,8 @@ impl Oncely {
                 Created::New(stored) => Ok(stored),
                 Created::Exists(stored) => Err(Some(stored)),
             },
-            Some(expected) => {
+            Some(seen) => {
+                let expected = seen.record.version;
                 match self.store().replace(intent, expected, Change::Put(draft), events).await? {
                     Replaced::Done(Some(stored)) => Ok(stored),
                     Replaced::Done(None) => Err(None),
@@ -72,12 +69,11 @@ impl Oncely {
 
     /// Takes back a claim that was not answered: others would wait for us as long as this process lives.
     pub(crate) fn take_back_in_background(&self, sent: Sent) {
-        let names = vec![sent.token()];
-        self.insist(Word::NotStarted(Unanswered { sent, names }));
+        self.insist(Word::NotStarted(sent));
     }
 
     /// Tries until the ledger has heard it, for as long as the process lives. A drain waits for it.
-    fn insist(&self, mut word: Word) {
+    fn insist(&self, word: Word) {
         // Where no runtime is left the next call from here does it, and after our end the record is in doubt: careful,
         // never wrong.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -85,7 +81,7 @@ impl Oncely {
         runtime.spawn(async move {
             let _counted = counted;
             let mut pause = RETRY_FIRST;
-            while let Err(error) = oncely.tell(&mut word).await {
+            while let Err(error) = oncely.tell(&word).await {
                 if error.kind == StoreErrorKind::Moved {
                     return;
                 }
@@ -95,61 +91,53 @@ impl Oncely {
         });
     }
 
-    async fn tell(&self, word: &mut Word) -> Result<(), StoreError> {
+    async fn tell(&self, word: &Word) -> Result<(), StoreError> {
         match word {
             Word::Ended { intent, token, outcome } => {
                 // What is still on its way lands first.
                 self.store().flush().await?;
-                let there = self.store().load(*intent).await?;
-                self.end_if_named(there, &[*token], outcome).await
+                match self.store().load(*intent).await? {
+                    Some(there) if there.record.body.token == *token => {
+                        let input = Input::Complete { token: *token, outcome: outcome.clone() };
+                        self.settle(*intent, Some(there), |_| input.clone()).await.map(drop)
+                    }
+                    _ => Ok(()),
+                }
             }
-            Word::NotStarted(claim) => self.take_back(claim).await,
+            Word::NotStarted(sent) => self.take_back(sent).await,
         }
     }
 
     /// To look whether the claim is there would not do: its connection may be lost while the server still has it before it,
-    /// and it would be written after we had looked and left. So the intent is claimed once more. Either this finds the first
-    /// claim, or that one finds this, or somebody else's; and what is ours is ended.
-    async fn take_back(&self, claim: &mut Unanswered) -> Result<(), StoreError> {
-        let Unanswered { sent, names } = claim;
-        if names.contains(&sent.token()) {
-            // By the time this is written the other may have come, ended, and been forgotten: a name is never given twice.
-            sent.draft.body.token = self.name_unstarted()?;
-        }
-        let there = match self.send(sent.clone()).await {
-            Err(error) => {
-                if error.wrote == Wrote::Maybe {
-                    names.push(sent.token());
+    /// and it would be written after we had looked and left. So what it was decided on is changed first.
+    async fn take_back(&self, sent: &Sent) -> Result<(), StoreError> {
+        let over = sent.over.as_ref().map(|seen| seen.record.version);
+        let mut seen = sent.over.clone();
+        loop {
+            let now = seen.as_ref().map_or(Millis(0), |seen| seen.now);
+            let record = seen.as_ref().map(|seen| seen.record.as_ref());
+            let Transition { write, events, .. } = step(record, &withdrawing(&sent.draft.body, over), now);
+            let Write::Put(draft) = write else {
+                if !events.is_empty() {
+                    self.store().note(events).await?;
                 }
-                return Err(error);
+                break;
+            };
+            let is_first = seen.is_none();
+            match self.send(Sent { intent: sent.intent, over: seen, draft, events }).await {
+                Ok(Ok(_)) => break,
+                Ok(Err(there)) => seen = there,
+                // A ledger that is closing takes no new record, and so not the claim either. One that is there can be ended.
+                Err(error) if error.kind == StoreErrorKind::Moved && is_first => {
+                    seen = self.store().load(sent.intent).await?;
+                    if seen.is_none() {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
             }
-            Ok(Ok(won)) => {
-                names.push(sent.token());
-                Some(won)
-            }
-            Ok(Err(there)) => there,
-        };
-        self.end_if_named(there, names, &Outcome::NotStarted(not_started())).await
-    }
-
-    async fn end_if_named(
-        &self,
-        there: Option<Stored>,
-        names: &[AttemptToken],
-        outcome: &Outcome,
-    ) -> Result<(), StoreError> {
-        let Some(there) = there.filter(|there| names.contains(&there.record.body.token)) else {
-            return Ok(());
-        };
-        let input = Input::Complete { token: there.record.body.token, outcome: outcome.clone() };
-        self.settle(there.record.intent, Some(there), |_| input.clone()).await.map(drop)
-    }
-
-    /// A name for a claim that will start nothing.
-    fn name_unstarted(&self) -> Result<AttemptToken, StoreError> {
-        let named = self.new_name();
-        let token = named.map_err(|e| StoreError::before(StoreErrorKind::Unavailable, e.to_string()))?;
-        remember_never_started(token);
-        Ok(token)
+        }
+        forget_never_started(sent.token());
+        Ok(())
     }
 }

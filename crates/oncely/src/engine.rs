@@ -7,8 +7,7 @@ use std::time::Duration;
 use oncely_core::limits::{DURATION_MS_MAX, WAITERS_MAX};
 use oncely_core::machine::{Because, Begin, Checked, Decision, Finding, Input, Transition, Write, step};
 use oncely_core::{
-    AttemptToken, Change, Counter, Liveness, Millis, Outcome, Owner, Record, Replaced, State, Store, Stored,
-    Wrote,
+    AttemptToken, Change, Counter, Liveness, Millis, Owner, Record, Replaced, State, Store, Stored, Wrote,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -17,7 +16,7 @@ use crate::answer::{Answer, InProgress, answer_of, counter_of};
 use crate::attempt::Attempt;
 use crate::call::{Call, CallBuilder};
 use crate::claim::{self, Claim, CountGuard, OpenPlace, bounded, new_token};
-use crate::disown::{Sent, not_started};
+use crate::disown::{Sent, withdrawing};
 use crate::error::Error;
 use crate::known::Known;
 use crate::observe::Observer;
@@ -118,7 +117,7 @@ impl Oncely {
     }
 
     /// Waits until every effect that this engine started has ended and is recorded, and every claim that was not
-    /// acknowledged is taken back if it arrived; at most for `timeout`. Says how many effects are still open.
+    /// acknowledged is taken back; at most for `timeout`. Says how many effects are still open.
     pub async fn drain(&self, timeout: Duration) -> usize {
         let deadline = Instant::now() + timeout.min(Duration::from_millis(DURATION_MS_MAX));
         loop {
@@ -148,14 +147,14 @@ impl Oncely {
             // there, one begins.
             let mut token = claimant.token;
             if token.is_none() && seen.is_none() {
-                token = Some(self.new_name()?);
+                token = Some((self.inner.tokens)()?);
             }
             let named = token.unwrap_or(UNNAMED);
             let mut transition = self.step_call(&known, seen.as_ref(), named, probed.as_ref());
             let starts = matches!(transition.decision, Decision::Execute(_));
             if starts && (token.is_none() || known.is_borrowed) {
                 known.own_fingerprint()?;
-                let named = token.map_or_else(|| self.new_name(), Ok)?;
+                let named = token.map_or_else(&self.inner.tokens, Ok)?;
                 transition = self.step_call(&known, seen.as_ref(), named, probed.as_ref());
             }
             let step = self.perform(&known, seen, transition).await?;
@@ -197,11 +196,6 @@ impl Oncely {
         Ok(begun)
     }
 
-    /// A name for an attempt, which no other one has.
-    pub(crate) fn new_name(&self) -> Result<AttemptToken, Error> {
-        (self.inner.tokens)()
-    }
-
     pub(crate) fn step_call(
         &self,
         known: &Known<'_>,
@@ -214,8 +208,7 @@ impl Oncely {
         if let Some(record) = record
             && self.never_started(record)
         {
-            let outcome = Outcome::NotStarted(not_started());
-            let input = Input::Complete { token: record.body.token, outcome };
+            let input = withdrawing(&record.body, None);
             return Transition { decision: Decision::Again, ..step(Some(record), &input, now) };
         }
         let policy = known.call.policy_for(seen);
@@ -268,8 +261,7 @@ impl Oncely {
             return Ok(Performed::Look(there));
         };
         let place = OpenPlace::take(&self.inner)?;
-        let over = seen.map(|seen| seen.record.version);
-        let sent = Sent { intent: known.intent, over, draft, events };
+        let sent = Sent { intent: known.intent, over: seen, draft, events };
         // Live from before the claim is visible: nobody may take it for abandoned.
         let claim = match known.claimant.token {
             Some(_) => Claim::held(self),

@@ -11,6 +11,7 @@ mod earlier;
 mod lease;
 mod questions;
 mod terms;
+mod withdraw;
 
 pub use terms::{
     Because, Begin, Checked, Decision, Execute, Finding, HaltReason, Input, Refusal, Transition, Verdict,
@@ -32,6 +33,7 @@ pub fn step(record: Option<&Record>, input: &Input<'_>, now: Millis) -> Transiti
     match input {
         Input::Begin(call) => begin(record, call, now),
         Input::Complete { token, outcome } => complete(record, *token, outcome),
+        Input::Withdraw { claim, over, failure } => withdraw::withdraw(record, claim, *over, failure),
         Input::Renew { token } => renew(record, *token),
         Input::Probed { doubted, finding, call } => probed(record, *doubted, finding, call, now),
         Input::Resolve { by, doubted, verdict, liveness } => {

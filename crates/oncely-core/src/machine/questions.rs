@@ -39,8 +39,11 @@ pub(super) fn owner_is_lost(record: &Record, liveness: Liveness, now: Millis) ->
 }
 
 /// Whether what was rejected may run again. A person who found that nothing happened grants one more attempt, as a probe
-/// does; a tool that grants no retry at all is never run a second time.
+/// does; a tool that grants no retry at all is never run a second time. What was never begun is no retry.
 pub(super) fn may_retry(record: &Record, settled: &Settled, policy: &Policy) -> bool {
+    if record.body.tries == 0 {
+        return true;
+    }
     let granted = matches!(settled, Settled::Person(_)) || record.body.rejections <= policy.max_retries;
     granted && policy.max_retries > 0
 }

@@ -6,7 +6,7 @@ use crate::name::{DownstreamKey, IntentId, IntentName};
 use crate::outcome::{Effect, Failure, Outcome, Payload};
 use crate::owner::{AttemptToken, Liveness, Owner};
 use crate::policy::Policy;
-use crate::record::{Draft, Millis, Version};
+use crate::record::{Body, Draft, Millis, Version};
 
 /// What happens to a record.
 #[derive(Debug, Clone)]
@@ -19,6 +19,15 @@ pub enum Input<'a> {
         token: AttemptToken,
         /// How.
         outcome: Outcome,
+    },
+    /// The answer to a claim was lost, so that its effect was not started.
+    Withdraw {
+        /// What was to be written.
+        claim: &'a Body,
+        /// What it was to replace; `None`: it was decided on where there was no record.
+        over: Option<Version>,
+        /// What is said of it.
+        failure: Failure,
     },
     /// The owner says that it lives.
     Renew {

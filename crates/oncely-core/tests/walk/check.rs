@@ -4,7 +4,7 @@ use oncely_core::machine::{Because, Decision, Execute, Transition, Write};
 use oncely_core::{EventKind, KeyOrigin, Record, State, StateName};
 
 use crate::setup::{FORWARDS, REMEMBER, REPEAT, Setup};
-use crate::world::{Fate, Found, Move, Said, World, fingerprint, token};
+use crate::world::{Fate, Found, Move, Said, UNWRITTEN, World, fingerprint, token};
 
 /// Checks one step: the world before it, what was asked, what the machine said, and the world after it.
 pub(crate) fn check(
@@ -20,7 +20,8 @@ pub(crate) fn check(
         doubt_stays(before, chosen, transition, setup)?;
         another_payload_conflicts(before, chosen, transition, setup)?;
         older_attempts_change_nothing(before, chosen, transition)?;
-        writes_are_logged(chosen, transition)?;
+        writes_are_logged(before, chosen, transition)?;
+        a_withdrawn_claim_changes_nothing_else(before, chosen, after)?;
         the_change_is_documented(before, transition)?;
         if let Decision::Execute(run) = &transition.decision {
             if run.because == Because::AskedAgain || matches!(chosen, Move::BeginAgain { .. }) {
@@ -73,7 +74,8 @@ fn the_promise(
         _ => false,
     };
     // What was never started has not used its key.
-    let used = before.current().filter(|a| a.key == run.downstream_key && a.said != Said::NotStarted);
+    let unused = |said: Said| matches!(said, Said::NotStarted | Said::Withdrawn);
+    let used = before.current().filter(|a| a.key == run.downstream_key && !unused(a.said));
     let first_use = used.map(|a| a.started).min();
     let remembered = first_use.is_some_and(|at| before.now.since(at) < FORWARDS);
     for attempt in before.current() {
@@ -152,6 +154,8 @@ fn doubt_stays(before: &World, chosen: Move, transition: &Transition, setup: &Se
     }
     let allowed = match chosen {
         Move::Begin { checked: true, .. } | Move::Complete { .. } => true,
+        // What one that was not written may change is looked at by itself.
+        Move::Withdraw { .. } => true,
         Move::Resolve { .. } | Move::Forget { .. } | Move::Probed { .. } => true,
         Move::Begin { policy, .. } => {
             let policy = &setup.policies[policy];
@@ -200,14 +204,36 @@ fn older_attempts_change_nothing(
     }
 }
 
-fn writes_are_logged(chosen: Move, transition: &Transition) -> Result<(), String> {
+fn writes_are_logged(before: &World, chosen: Move, transition: &Transition) -> Result<(), String> {
     let asked_again =
         matches!(&transition.decision, Decision::Execute(run) if run.because == Because::AskedAgain);
-    let unlogged = asked_again || matches!(chosen, Move::Renew { .. } | Move::Expire);
+    let only_its_version = matches!(chosen, Move::Withdraw { attempt: None }) && before.record.is_some();
+    let unlogged = asked_again || only_its_version || matches!(chosen, Move::Renew { .. } | Move::Expire);
     if transition.write != Write::Nothing && transition.events.is_empty() && !unlogged {
         return Err(format!("{chosen:?} changed the record without an event"));
     }
     Ok(())
+}
+
+/// A claim that never came leaves the key as it was: another version of the same record, or one that grants what none would.
+/// One that came ends as an attempt that was never started, and takes nobody's place.
+fn a_withdrawn_claim_changes_nothing_else(before: &World, chosen: Move, after: &World) -> Result<(), String> {
+    let Move::Withdraw { attempt } = chosen else { return Ok(()) };
+    let fine = match (&before.record, &after.record) {
+        (None, None) => false,
+        (None, Some(made)) => made.body.state.name() == StateName::Rejected && made.body.attempts == 0,
+        (Some(_), None) => false,
+        // It has been withdrawn before.
+        (Some(was), Some(is)) if was.body.token == UNWRITTEN => was == is,
+        (Some(was), Some(is)) if attempt.is_none() => {
+            is.version > was.version && *is == Record { version: is.version, ..was.clone() }
+        }
+        (Some(was), Some(is)) => {
+            let ours = attempt.is_some_and(|attempt| was.body.token == token(attempt));
+            was == is || ours && !was.body.state.has_ended()
+        }
+    };
+    if fine { Ok(()) } else { Err(format!("{chosen:?} made {:?} of {:?}", after.record, before.record)) }
 }
 
 /// Which state may follow which, as the documentation says.
@@ -220,8 +246,12 @@ fn the_change_is_documented(before: &World, transition: &Transition) -> Result<(
         Write::Put(draft) => draft.body.state.name(),
     };
     let starts = matches!(transition.decision, Decision::Execute(_));
+    // A claim that never came was withdrawn.
+    let withdrawn = transition.decision == Decision::Done;
     let fine = match (from, to) {
         (None, Running) => starts,
+        (None, Rejected) => withdrawn,
+        (Some(from), to) if withdrawn && from == to => true,
         // Renewed without a start, or told again to the one who began it.
         (Some(Running), Running) => match &transition.decision {
             Decision::Execute(run) => run.because == Because::AskedAgain,

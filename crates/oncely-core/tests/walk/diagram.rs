@@ -75,6 +75,8 @@ fn input(chosen: Move) -> &'static str {
         Move::BeginAgain { .. } => "begin with the same token",
         Move::Complete { .. } => "complete",
         Move::Renew { .. } => "renew",
+        Move::Withdraw { attempt: Some(_) } => "withdraw a claim that came",
+        Move::Withdraw { attempt: None } => "withdraw a claim that did not come",
         Move::Probed { .. } => "probed",
         Move::Resolve { .. } => "resolve",
         Move::Forget { .. } => "forget",

@@ -19,6 +19,8 @@ pub(crate) const FAULTS: &[(&str, Step)] = &[
     ("attempt numbers start again", attempts_restart),
     ("a timeout means that nothing happened", unknown_is_rejected),
     ("a guessed intent ends while it is in doubt", doubt_is_a_new_generation),
+    ("a claim that never came ends the doubt that it was decided on", withdrawn_ends_doubt),
+    ("a withdrawn claim stands above what a person has settled", withdrawn_is_the_last_word),
     ("the holder of a token may begin again although its attempt is in doubt", doubt_is_asked_again),
 ];
 
@@ -149,6 +151,28 @@ fn doubt_is_asked_again(record: Option<&Record>, input: &Input<'_>, now: Millis)
             }
             _ => step(record, input, now),
         },
+        _ => step(record, input, now),
+    }
+}
+
+fn withdrawn_ends_doubt(record: Option<&Record>, input: &Input<'_>, now: Millis) -> Transition {
+    match (record, input) {
+        (Some(r), Input::Withdraw { over: Some(_), failure, .. })
+            if matches!(r.body.state, State::InDoubt { .. }) =>
+        {
+            let outcome = Outcome::NotStarted(failure.clone());
+            step(record, &Input::Complete { token: r.body.token, outcome }, now)
+        }
+        _ => step(record, input, now),
+    }
+}
+
+fn withdrawn_is_the_last_word(record: Option<&Record>, input: &Input<'_>, now: Millis) -> Transition {
+    match (record, input) {
+        (Some(r), Input::Withdraw { claim, failure, .. }) if r.body.token == claim.token => {
+            let outcome = Outcome::NotStarted(failure.clone());
+            step(record, &Input::Complete { token: claim.token, outcome }, now)
+        }
         _ => step(record, input, now),
     }
 }

@@ -26,6 +26,8 @@ pub(crate) enum Said {
     Succeeded,
     Rejected,
     NotStarted,
+    /// Nothing: it never knew that it was an attempt.
+    Withdrawn,
     Unknown,
 }
 
@@ -96,6 +98,11 @@ pub(crate) enum Move {
         liveness: Liveness,
         attempt: usize,
     },
+    /// The answer to a claim was lost, and it is withdrawn: this attempt's, which was written and did nothing; or one that has
+    /// not been written, and was decided on where the record is as it is now.
+    Withdraw {
+        attempt: Option<usize>,
+    },
     /// Time passes.
     Tick {
         ms: u64,
@@ -112,6 +119,9 @@ pub(crate) enum Found {
 pub(crate) fn token(attempt: usize) -> AttemptToken {
     AttemptToken([attempt as u8 + 1; 16])
 }
+
+/// Names a claim that was never written.
+pub(crate) const UNWRITTEN: AttemptToken = AttemptToken([u8::MAX; 16]);
 
 pub(crate) fn fingerprint(same: bool) -> Fingerprint {
     let digest = Digest([u8::from(same); 32]);
@@ -146,6 +156,7 @@ impl World {
     /// Everything that can happen next. People and probes tell the truth, as far as the world has come.
     pub(crate) fn moves(&self, setup: &Setup) -> Vec<Move> {
         let mut moves = vec![Move::Tick { ms: 1 }, Move::Tick { ms: REMEMBER - 1 }, Move::Expire];
+        moves.push(Move::Withdraw { attempt: None });
         let liveness = self.liveness();
         let not_happened = self.record.is_some() && !self.happened();
         for policy in 0..setup.policies.len() {
@@ -177,6 +188,10 @@ impl World {
         }
         for (attempt, a) in self.attempts.iter().enumerate() {
             moves.push(Move::Renew { attempt });
+            // Once more: the answer to the first time was lost.
+            if a.is_untouched() || a.said == Said::Withdrawn {
+                moves.push(Move::Withdraw { attempt: Some(attempt) });
+            }
             if a.acting {
                 moves.push(Move::Crash { attempt });
                 if a.fate == Fate::NotYet {
@@ -190,7 +205,7 @@ impl World {
                     Said::Succeeded => a.fate == Fate::Happened,
                     Said::Rejected | Said::NotStarted => a.fate != Fate::Happened,
                     Said::Unknown => true,
-                    Said::Nothing => false,
+                    Said::Nothing | Said::Withdrawn => false,
                 };
                 if may && true_word {
                     moves.push(Move::Complete { attempt, said });
@@ -203,7 +218,8 @@ impl World {
     /// The latest attempt that the record knows, and whether the record says that it runs.
     fn latest(&self) -> Option<(usize, bool)> {
         let body = &self.record.as_ref()?.body;
-        Some((usize::from(body.token.0[0]) - 1, matches!(body.state, State::Running { .. })))
+        let attempt = usize::from(body.token.0[0]) - 1;
+        (attempt < self.attempts.len()).then_some((attempt, matches!(body.state, State::Running { .. })))
     }
 
     /// The attempt that a person looks at: the latest that the record knows.
@@ -224,7 +240,19 @@ impl World {
             steady_since: Millis(0),
             checked: checked.then(|| Checked { by: "somebody", doubted: self.looked_at() }),
         };
+        let fresh = oncely_core::machine::step(
+            None,
+            &Input::Begin(begin(0, true, Liveness::ByLease, false)),
+            self.now,
+        );
+        let Write::Put(mut claim) = fresh.write else { panic!("nothing was claimed") };
         let input = match chosen {
+            Move::Withdraw { attempt } => {
+                claim.body.token = attempt.map_or(UNWRITTEN, token);
+                let over = self.record.as_ref().filter(|_| attempt.is_none()).map(|record| record.version);
+                let failure = Failure::new("NOT_STARTED", "the claim was not acknowledged");
+                Input::Withdraw { claim: &claim.body, over, failure }
+            }
             Move::Begin { policy, same_payload, liveness, checked } => {
                 Input::Begin(begin(policy, same_payload, liveness, checked))
             }
@@ -270,6 +298,10 @@ impl World {
             Move::Tick { ms } => next.now = next.now.plus(ms),
             Move::Act { attempt } => next.attempts[attempt].fate = Fate::Happened,
             Move::Crash { attempt } => next.attempts[attempt].stop(),
+            Move::Withdraw { attempt: Some(attempt) } => {
+                next.attempts[attempt].said = Said::Withdrawn;
+                next.attempts[attempt].stop();
+            }
             Move::Complete { attempt, said } => {
                 next.attempts[attempt].said = said;
                 // After an unknown the request may still be on its way; after a certain end it is not.
@@ -361,9 +393,9 @@ impl Attempt {
         self.acting && self.fate == Fate::NotYet && self.said == Said::Nothing
     }
 
-    /// It has said itself that nothing happened.
+    /// It has said itself that nothing happened, or never was one.
     pub(crate) fn denies(&self) -> bool {
-        matches!(self.said, Said::Rejected | Said::NotStarted)
+        matches!(self.said, Said::Rejected | Said::NotStarted | Said::Withdrawn)
     }
 
     fn stop(&mut self) {
@@ -379,6 +411,8 @@ fn outcome(said: Said) -> Outcome {
         Said::Succeeded => Outcome::Succeeded { effect: Effect::Created, result: Some(b"result"[..].into()) },
         Said::Rejected => Outcome::Rejected(Failure::new("REFUSED", "nothing happened")),
         Said::NotStarted => Outcome::not_started("UNREACHABLE", "nothing was sent"),
-        Said::Nothing | Said::Unknown => Outcome::Unknown(Doubt::new(DoubtCause::TimedOut, "no answer")),
+        Said::Nothing | Said::Withdrawn | Said::Unknown => {
+            Outcome::Unknown(Doubt::new(DoubtCause::TimedOut, "no answer"))
+        }
     }
 }

@@ -25,6 +25,11 @@ impl Auditor {
     }
 
     fn created(&mut self, after: &Record) {
+        // It says that a claim was withdrawn which never came: no attempt.
+        if after.body.attempts == 0 && matches!(after.body.state, State::Rejected { .. }) {
+            self.next_epoch(after.intent);
+            return self.check_end(after.intent, after);
+        }
         self.check_is_claim(after);
         self.next_epoch(after.intent);
         self.claim(after);
@@ -96,6 +101,10 @@ impl Auditor {
         if was.generation != is.generation || was.attempts != is.attempts || was.fingerprint != is.fingerprint
         {
             self.found(written.intent, "an end of an attempt changed what the attempt was");
+        }
+        // Another version and nothing else.
+        if before.changed_at == after.changed_at && before.sent_at == after.sent_at && was == is {
+            return;
         }
         match (&was.state, &is.state) {
             (State::Running { .. }, State::Running { .. } | State::InDoubt { .. }) => {}

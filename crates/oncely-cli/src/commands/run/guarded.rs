@@ -26,7 +26,7 @@ use crate::output::Spinner;
 
 /// How long the end of a command is tried to be recorded when the ledger fails, before we give up and exit.
 const DRAIN: Duration = Duration::from_secs(30);
-/// How long a claim whose answer was lost is looked for, to be taken back: else the next call would find it in doubt.
+/// How long a claim whose answer was lost is tried to be taken back: else the next call could find it in doubt.
 const TAKE_BACK: Duration = Duration::from_secs(5);
 /// How long a command runs before what is counted of it is written.
 const COUNT_AFTER: Duration = Duration::from_millis(250);
@@ -49,7 +49,10 @@ pub async fn run(oncely: Oncely, mut prepared: Prepared) -> Result<ExitCode, Fai
         begun = begin_with_spinner(&oncely, &prepared.call, intent) => match begun {
             Ok(begun) => begun,
             Err(failure) => {
-                if Hurry::heard_by(signals).unless_asked(oncely.drain(TAKE_BACK)).await.is_none() {
+                // A drain tells of effects only, so that its own end is no sign that the claim was taken back.
+                let taken_back = tokio::time::timeout(TAKE_BACK, oncely.drain(DRAIN));
+                if !matches!(Hurry::heard_by(signals).unless_asked(taken_back).await, Some(Ok(_))) {
+                    // Closing it would wait, too.
                     std::mem::forget(oncely);
                 }
                 return Err(failure);
