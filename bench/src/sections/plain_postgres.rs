@@ -74,33 +74,35 @@ made AS (
 )
 INSERT INTO many_log SELECT s.seq, 2, $3 FROM s",
 };
-/// How many at a time, and on how many connections: about what 256 callers have under way.
-const MANY: usize = 64;
-const MANY_AT_ONCE: usize = 4;
 
 /// How many pairs a second a program makes that has nothing to do but to write rows like ours.
-pub(super) struct Many(Vec<Arc<Prepared>>);
+pub(super) struct Many {
+    connections: Vec<Arc<Prepared>>,
+    at_a_time: usize,
+}
 
 impl Many {
-    pub(super) async fn open(address: &str) -> Result<Self> {
-        let mut all = Vec::new();
-        for at in 0..MANY_AT_ONCE {
-            all.push(Arc::new(connect(address, &BARE_MANY, at == 0).await?));
+    /// So many rows at a time on each of so many connections.
+    pub(super) async fn open(address: &str, at_a_time: usize, at_once: usize) -> Result<Self> {
+        let mut connections = Vec::new();
+        for at in 0..at_once {
+            connections.push(Arc::new(connect(address, &BARE_MANY, at == 0).await?));
         }
-        Ok(Self(all))
+        Ok(Self { connections, at_a_time })
     }
 
     pub(super) async fn run(&self, duration: Duration, first: u64) -> Result<Sample> {
         let start = Instant::now();
-        let writers = self.0.iter().zip(0_u64..).map(|(connection, at)| {
+        let many = self.at_a_time;
+        let writers = self.connections.iter().zip(0_u64..).map(|(connection, at)| {
             let connection = Arc::clone(connection);
             tokio::spawn(async move {
                 let (mut latencies, mut next) = (Vec::new(), first + (at << 32));
                 while start.elapsed() < duration {
                     let from = Instant::now();
-                    connection.write_many(next).await?;
-                    next += MANY as u64;
-                    latencies.extend([from.elapsed(); MANY]);
+                    connection.write_many(next, many as u64).await?;
+                    next += many as u64;
+                    latencies.extend(std::iter::repeat_n(from.elapsed(), many));
                 }
                 Ok(latencies)
             })
@@ -110,8 +112,8 @@ impl Many {
 }
 
 impl Prepared {
-    async fn write_many(&self, first: u64) -> Result<()> {
-        let numbers = first..first + MANY as u64;
+    async fn write_many(&self, first: u64, many: u64) -> Result<()> {
+        let numbers = first..first + many;
         let keys: Vec<String> = numbers.clone().map(workload::key).collect();
         let results: Vec<&[u8]> = numbers.map(workload::result).collect();
         let bodies: Vec<&[u8]> = results.iter().map(|result| &result[..BODY_BYTES]).collect();

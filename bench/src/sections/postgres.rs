@@ -60,9 +60,9 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
                 .ratio(&ratio, Unit::Times),
             );
         }
-        if callers == MOST {
+        if let Some((at_a_time, at_once)) = shared(callers) {
             let ratio = seen.many.over(&seen.plain);
-            let name = "the same rows by bare statements for 64, four at once";
+            let name = format!("the same rows by bare statements for {at_a_time}, {at_once} at once");
             rows.push(
                 Row::new(name, &seen.many, Unit::PerSecond)
                     .against("plain pattern", &seen.plain, Unit::PerSecond)
@@ -85,6 +85,15 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<(Vec<Row>, String)> {
          of result and has scattered ids."
     );
     Ok((rows, how))
+}
+
+/// How many rows at a time a program may write that has as many under way as these callers, and on how many connections.
+fn shared(callers: usize) -> Option<(usize, usize)> {
+    match callers {
+        64 => Some((32, 2)),
+        MOST => Some((64, 4)),
+        _ => None,
+    }
 }
 
 #[derive(Default)]
@@ -124,7 +133,10 @@ async fn one_round(
     let plain = Arc::new(Pattern::open(address, &PLAIN).await?);
     // What the rows cost by themselves is of interest where nobody shares a statement, and where most do.
     let bare = if callers == 1 { Some(Arc::new(Pattern::open(address, &BARE).await?)) } else { None };
-    let many = if callers == MOST { Some(Many::open(address).await?) } else { None };
+    let many = match shared(callers) {
+        Some((at_a_time, at_once)) => Some(Many::open(address, at_a_time, at_once).await?),
+        None => None,
+    };
     fill(&oncely, replayed).await?;
     let [mut of_ours, mut of_plain, mut of_bare, mut of_many, mut of_replays]: [Turns; 5] =
         Default::default();

@@ -57,6 +57,18 @@ impl Intent {
         }
     }
 
+    /// The latest call was answered to nobody: its claim over this record is withdrawn, whether it came or not.
+    fn withdraw(&mut self, over: Option<&Record>, came: bool) {
+        let claim = self.record.clone().unwrap().body;
+        if !came {
+            self.record = over.cloned();
+        }
+        let failure = Failure::new("NOT_STARTED", "the claim was not acknowledged");
+        for _ in 0..2 {
+            self.tell(&Input::Withdraw { claim: &claim, over, failure: failure.clone() });
+        }
+    }
+
     fn end(&mut self, outcome: Outcome) {
         let token = self.record.as_ref().unwrap().body.token;
         assert_eq!(self.tell(&Input::Complete { token, outcome }), Decision::Recorded);
@@ -118,16 +130,52 @@ fn a_claim_that_was_withdrawn_is_no_attempt_whether_it_came_or_not() {
     for came in [true, false] {
         let mut intent = Intent::new(Policy { max_retries: 0, ..Policy::default() });
         let first = intent.call().unwrap();
-        let claim = intent.record.clone().unwrap().body;
-        intent.record = intent.record.filter(|_| came);
-        let failure = Failure::new("NOT_STARTED", "the claim was not acknowledged");
-        for _ in 0..2 {
-            intent.tell(&Input::Withdraw { claim: &claim, over: None, failure: failure.clone() });
+        intent.withdraw(None, came);
+        // Once more, over what is left of that.
+        for _ in 0..3 {
+            let over = intent.record.clone();
+            assert_eq!(intent.call(), Ok(first), "{came}");
+            intent.withdraw(over.as_ref(), came);
         }
         assert_eq!(intent.call(), Ok(first), "{came}");
         assert_eq!(intent.record.as_ref().unwrap().body.tries, 1);
         intent.end(unreachable());
         assert_eq!(intent.call(), Err(Decision::ReplayRejection), "that one was begun");
+    }
+}
+
+#[test]
+fn a_claim_that_was_withdrawn_leaves_what_a_person_and_an_attempt_have_said() {
+    for came in [true, false] {
+        // A person's word grants one more, though the retries are spent.
+        let mut intent = Intent::new(Policy { max_retries: 1, ..Policy::default() });
+        intent.call().unwrap();
+        intent.end(refused());
+        intent.call().unwrap();
+        intent.end(Outcome::unknown("?"));
+        intent.person_says_rejected();
+        let granted = intent.record.clone().unwrap();
+        intent.call().unwrap();
+        intent.withdraw(Some(&granted), came);
+        let is = intent.record.clone().unwrap();
+        let expected = oncely_core::Body { attempts: is.body.attempts, ..granted.body.clone() };
+        assert_eq!((is.body, is.changed_at, is.sent_at), (expected, granted.changed_at, granted.sent_at));
+        intent.call().unwrap();
+        // What somebody has settled after it came stands.
+        intent.end(Outcome::unknown("?"));
+        intent.person_says_rejected();
+        let settled = intent.record.clone();
+        intent.withdraw(Some(&granted), true);
+        assert_eq!(intent.record, settled);
+        // And nobody's place is taken by one that came to nothing long ago.
+        intent.call().unwrap();
+        let running = intent.record.clone();
+        let claim = granted.body.clone();
+        let failure = Failure::new("NOT_STARTED", "the claim was not acknowledged");
+        for over in [None, Some(&granted)] {
+            intent.tell(&Input::Withdraw { claim: &claim, over, failure: failure.clone() });
+            assert_eq!(intent.record, running);
+        }
     }
 }
 

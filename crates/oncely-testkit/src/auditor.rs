@@ -101,6 +101,8 @@ pub struct Auditor {
     current: BTreeMap<IntentId, (u32, Standing)>,
     epochs: BTreeMap<(IntentId, u32), Epoch>,
     claims: HashMap<AttemptToken, Claim>,
+    /// What each claim was written in place of.
+    replaced: HashMap<AttemptToken, Record>,
     /// All tokens of a key in the order of their claims.
     history: BTreeMap<IntentId, Vec<AttemptToken>>,
     acknowledged: HashSet<AttemptToken>,
@@ -159,10 +161,11 @@ impl Auditor {
         self.ended.contains(&token)
     }
 
-    /// Tokens of attempts at a key that are not the latest.
+    /// Tokens of attempts at a key that will not be the latest again: what was claimed after them can be withdrawn only
+    /// while nobody knows that it was.
     pub fn stale_tokens(&self, intent: &IntentId) -> &[AttemptToken] {
         let tokens = self.history.get(intent).map_or(&[][..], Vec::as_slice);
-        &tokens[..tokens.len().saturating_sub(1)]
+        &tokens[..tokens.iter().rposition(|token| self.acknowledged.contains(token)).unwrap_or(0)]
     }
 
     /// An attempt acts on the outside. Returns the result, which names this effect and no other. `record` is what the

@@ -1,12 +1,12 @@
 //! Claims on their way to the store, and the attempts that this process is running.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oncely_core::limits::{HEARTBEAT_MS, LEASE_MS, OPEN_CALLS_MAX};
-use oncely_core::{AttemptToken, StoreError, StoreErrorKind};
+use oncely_core::{AttemptToken, Record, StoreError, StoreErrorKind};
 
 use crate::disown::Sent;
 use crate::engine::{Inner, Oncely};
@@ -17,7 +17,9 @@ use crate::error::Error;
 static LIVE: LazyLock<Mutex<HashSet<AttemptToken>>> = LazyLock::new(Mutex::default);
 /// Attempts whose claim may have been written although the store answered with an error. Their effect was never
 /// started, so a record that carries such a token is certain not to have happened.
-static NEVER_STARTED: LazyLock<Mutex<HashSet<AttemptToken>>> = LazyLock::new(Mutex::default);
+/// With what was there before it.
+static NEVER_STARTED: LazyLock<Mutex<HashMap<AttemptToken, Option<Arc<Record>>>>> =
+    LazyLock::new(Mutex::default);
 /// Most tokens remembered in [`NEVER_STARTED`]; beyond it such records are merely in doubt.
 const NEVER_STARTED_MAX: usize = 100_000;
 /// How long a claim is awaited. A ledger that is held up for longer, say by a stopped process, is unavailable. Its lease
@@ -129,7 +131,7 @@ impl Drop for Claim {
         let Some(sent) = self.unanswered.take() else { return };
         let mut tokens = lock(&NEVER_STARTED);
         if tokens.len() < NEVER_STARTED_MAX {
-            tokens.insert(sent.token());
+            tokens.insert(sent.token(), sent.over.as_ref().map(|seen| seen.record.clone()));
         }
         drop(tokens);
         forget_live(sent.token());
@@ -153,9 +155,9 @@ pub(crate) fn is_live(token: AttemptToken) -> bool {
     lock(&LIVE).contains(&token)
 }
 
-/// Whether the attempt is one of ours whose effect was certainly not started.
-pub(crate) fn was_never_started(token: AttemptToken) -> bool {
-    lock(&NEVER_STARTED).contains(&token)
+/// What was there before an attempt of ours whose effect was certainly not started; `None`: this is not known to be one.
+pub(crate) fn before_never_started(token: AttemptToken) -> Option<Option<Arc<Record>>> {
+    lock(&NEVER_STARTED).get(&token).cloned()
 }
 
 /// The claim was taken back: nobody will meet it again.

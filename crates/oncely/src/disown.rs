@@ -3,8 +3,8 @@
 
 use oncely_core::machine::{Input, Transition, Write, step};
 use oncely_core::{
-    AttemptToken, Body, Change, Created, Draft, Event, Failure, IntentId, Millis, Outcome, Replaced,
-    StoreError, StoreErrorKind, Stored, Version,
+    AttemptToken, Body, Change, Created, Draft, Event, Failure, IntentId, Millis, Outcome, Record, Replaced,
+    StoreError, StoreErrorKind, Stored, Wrote,
 };
 
 use crate::attempt::{RETRY_FIRST, RETRY_LAST};
@@ -36,7 +36,7 @@ enum Word {
 }
 
 /// What takes a claim of ours back that was not answered.
-pub(crate) fn withdrawing(claim: &Body, over: Option<Version>) -> Input<'_> {
+pub(crate) fn withdrawing<'a>(claim: &'a Body, over: Option<&'a Record>) -> Input<'a> {
     let failure =
         Failure::new("NOT_STARTED", "the claim was not acknowledged, so the effect was not started");
     Input::Withdraw { claim, over, failure }
@@ -111,7 +111,7 @@ impl Oncely {
     /// To look whether the claim is there would not do: its connection may be lost while the server still has it before it,
     /// and it would be written after we had looked and left. So what it was decided on is changed first.
     async fn take_back(&self, sent: &Sent) -> Result<(), StoreError> {
-        let over = sent.over.as_ref().map(|seen| seen.record.version);
+        let over = sent.over.as_ref().map(|seen| seen.record.as_ref());
         let mut seen = sent.over.clone();
         loop {
             let now = seen.as_ref().map_or(Millis(0), |seen| seen.now);
@@ -123,21 +123,28 @@ impl Oncely {
                 }
                 break;
             };
-            let is_first = seen.is_none();
+            let is_new = seen.is_none();
             match self.send(Sent { intent: sent.intent, over: seen, draft, events }).await {
                 Ok(Ok(_)) => break,
                 Ok(Err(there)) => seen = there,
-                // A ledger that is closing takes no new record, and so not the claim either. One that is there can be ended.
-                Err(error) if error.kind == StoreErrorKind::Moved && is_first => {
+                // It takes no new record, and so not the claim either. One that is there can be ended.
+                Err(error) if is_new && error.wrote == Wrote::No && takes_nothing_new(error.kind) => {
                     seen = self.store().load(sent.intent).await?;
                     if seen.is_none() {
-                        return Err(error);
+                        break;
                     }
                 }
                 Err(error) => return Err(error),
             }
         }
+        // What others find there holds only once a store with replicas has had it confirmed, which a look does.
+        self.store().load(sent.intent).await?;
         forget_never_started(sent.token());
         Ok(())
     }
+}
+
+/// Whether a ledger in this trouble goes on to end what is there.
+fn takes_nothing_new(kind: StoreErrorKind) -> bool {
+    matches!(kind, StoreErrorKind::Moved | StoreErrorKind::Full | StoreErrorKind::ReadOnly)
 }

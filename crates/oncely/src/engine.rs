@@ -206,9 +206,9 @@ impl Oncely {
         let record = seen.map(|s| s.record.as_ref());
         let now = seen.map_or(Millis(0), |s| s.now);
         if let Some(record) = record
-            && self.never_started(record)
+            && let Some(over) = self.before_never_started(record)
         {
-            let input = withdrawing(&record.body, None);
+            let input = withdrawing(&record.body, over.as_deref());
             return Transition { decision: Decision::Again, ..step(Some(record), &input, now) };
         }
         let policy = known.call.policy_for(seen);
@@ -317,9 +317,14 @@ impl Oncely {
         matches!(record.body.state, State::Running { .. }) && self.liveness(record) != Liveness::Lost
     }
 
-    fn never_started(&self, record: &Record) -> bool {
-        matches!(&record.body.state, State::Running { owner, .. } if owner.process == self.inner.owner.process)
-            && claim::was_never_started(record.body.token)
+    /// What was there before a claim of ours that started nothing.
+    fn before_never_started(&self, record: &Record) -> Option<Option<Arc<Record>>> {
+        match &record.body.state {
+            State::Running { owner, .. } if owner.process == self.inner.owner.process => {
+                claim::before_never_started(record.body.token)
+            }
+            _ => None,
+        }
     }
 }
 

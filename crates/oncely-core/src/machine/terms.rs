@@ -6,7 +6,7 @@ use crate::name::{DownstreamKey, IntentId, IntentName};
 use crate::outcome::{Effect, Failure, Outcome, Payload};
 use crate::owner::{AttemptToken, Liveness, Owner};
 use crate::policy::Policy;
-use crate::record::{Body, Draft, Millis, Version};
+use crate::record::{Body, Draft, Millis, Record, Version};
 
 /// What happens to a record.
 #[derive(Debug, Clone)]
@@ -24,8 +24,8 @@ pub enum Input<'a> {
     Withdraw {
         /// What was to be written.
         claim: &'a Body,
-        /// What it was to replace; `None`: it was decided on where there was no record.
-        over: Option<Version>,
+        /// What it was to replace; `None`: there was no record.
+        over: Option<&'a Record>,
         /// What is said of it.
         failure: Failure,
     },

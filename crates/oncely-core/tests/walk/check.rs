@@ -1,10 +1,11 @@
 //! What must hold at every step of the walk: the promise, and the rules that serve it.
 
 use oncely_core::machine::{Because, Decision, Execute, Transition, Write};
-use oncely_core::{EventKind, KeyOrigin, Record, State, StateName};
+use oncely_core::{Body, EventKind, KeyOrigin, Record, State, StateName};
 
+use crate::moves::{Fate, Found, Move, Said};
 use crate::setup::{FORWARDS, REMEMBER, REPEAT, Setup};
-use crate::world::{Fate, Found, Move, Said, UNWRITTEN, World, fingerprint, token};
+use crate::world::{UNWRITTEN, World, fingerprint, token};
 
 /// Checks one step: the world before it, what was asked, what the machine said, and the world after it.
 pub(crate) fn check(
@@ -220,7 +221,8 @@ fn writes_are_logged(before: &World, chosen: Move, transition: &Transition) -> R
 fn a_withdrawn_claim_changes_nothing_else(before: &World, chosen: Move, after: &World) -> Result<(), String> {
     let Move::Withdraw { attempt } = chosen else { return Ok(()) };
     let fine = match (&before.record, &after.record) {
-        (None, None) => false,
+        // What it was decided on is gone.
+        (None, None) => attempt.is_some_and(|attempt| before.attempts[attempt].over.is_some()),
         (None, Some(made)) => made.body.state.name() == StateName::Rejected && made.body.attempts == 0,
         (Some(_), None) => false,
         // It has been withdrawn before.
@@ -229,8 +231,16 @@ fn a_withdrawn_claim_changes_nothing_else(before: &World, chosen: Move, after: &
             is.version > was.version && *is == Record { version: is.version, ..was.clone() }
         }
         (Some(was), Some(is)) => {
-            let ours = attempt.is_some_and(|attempt| was.body.token == token(attempt));
-            was == is || ours && !was.body.state.has_ended()
+            let ours = attempt.filter(|attempt| was.body.token == token(*attempt));
+            match ours.map(|attempt| &before.attempts[attempt].over) {
+                Some(Some(over)) if !was.body.state.has_ended() => {
+                    let body = Body { attempts: was.body.attempts, ..over.body.clone() };
+                    let times = (over.created_at, over.sent_at, over.changed_at);
+                    is.body == body && (is.created_at, is.sent_at, is.changed_at) == times
+                }
+                Some(None) if !was.body.state.has_ended() => is.body.state.name() == StateName::Rejected,
+                _ => was == is,
+            }
         }
     };
     if fine { Ok(()) } else { Err(format!("{chosen:?} made {:?} of {:?}", after.record, before.record)) }
@@ -252,6 +262,7 @@ fn the_change_is_documented(before: &World, transition: &Transition) -> Result<(
         (None, Running) => starts,
         (None, Rejected) => withdrawn,
         (Some(from), to) if withdrawn && from == to => true,
+        (Some(Running | InDoubt), InDoubt | Succeeded | Rejected) if withdrawn => true,
         // Renewed without a start, or told again to the one who began it.
         (Some(Running), Running) => match &transition.decision {
             Decision::Execute(run) => run.because == Because::AskedAgain,

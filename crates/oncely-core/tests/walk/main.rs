@@ -9,6 +9,7 @@
 mod check;
 mod diagram;
 mod faults;
+mod moves;
 mod setup;
 mod world;
 
@@ -18,8 +19,9 @@ use oncely_core::machine::{Decision, step};
 use oncely_core::{Policy, WhenUnknown};
 
 use diagram::Diagram;
+use moves::Move;
 use setup::{FORWARDS, KeyKind, Setup, policy};
-use world::{Move, Step, World};
+use world::{Step, World};
 
 const KINDS: [KeyKind; 3] = [KeyKind::Explicit, KeyKind::Derived, KeyKind::DerivedInScope];
 

@@ -2,118 +2,23 @@
 
 use oncely_core::machine::{Because, Begin, Checked, Decision, Finding, Input, Transition, Verdict, Write};
 use oncely_core::{
-    AttemptToken, Digest, Doubt, DoubtCause, DownstreamKey, Effect, Failure, Fingerprint, Liveness, Millis,
-    Outcome, Record, State, Version, WhenUnknown,
+    AttemptToken, Digest, Effect, Failure, Fingerprint, Liveness, Millis, Record, State, Version, WhenUnknown,
 };
 
+use crate::moves::{Attempt, Fate, Found, Move, Said, outcome};
 use crate::setup::{FORWARDS, REMEMBER, Setup};
 
 /// The machine, or one with a fault.
 pub(crate) type Step = fn(Option<&Record>, &Input<'_>, Millis) -> Transition;
 
-/// What an attempt did to the world outside, whatever it said.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
-    NotYet,
-    Happened,
-    Never,
-}
-
-/// What an attempt has said of itself so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Said {
-    Nothing,
-    Succeeded,
-    Rejected,
-    NotStarted,
-    /// Nothing: it never knew that it was an attempt.
-    Withdrawn,
-    Unknown,
-}
-
-/// An attempt that the machine let run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Attempt {
-    /// How often the record had been removed when it started: another life is another intent.
-    pub(crate) life: u64,
-    pub(crate) generation: u32,
-    pub(crate) key: DownstreamKey,
-    pub(crate) started: Millis,
-    pub(crate) fate: Fate,
-    /// Whether it can still act: its process lives, or its request is still on the way.
-    pub(crate) acting: bool,
-    pub(crate) said: Said,
-    /// A person or a probe found, truly at that time, that it had not happened.
-    pub(crate) cleared: bool,
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) now: Millis,
     pub(crate) life: u64,
+    /// Never restarts, in no ledger.
+    version: u64,
     pub(crate) record: Option<Record>,
     pub(crate) attempts: Vec<Attempt>,
-}
-
-/// One thing that can happen next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Move {
-    Begin {
-        policy: usize,
-        same_payload: bool,
-        liveness: Liveness,
-        checked: bool,
-    },
-    Complete {
-        attempt: usize,
-        said: Said,
-    },
-    Renew {
-        attempt: usize,
-    },
-    Probed {
-        policy: usize,
-        doubted: usize,
-        found: Found,
-    },
-    Resolve {
-        happened: bool,
-        liveness: Liveness,
-    },
-    Forget {
-        liveness: Liveness,
-    },
-    Expire,
-    /// The effect of an attempt reaches the world.
-    Act {
-        attempt: usize,
-    },
-    /// An attempt's process dies: it does nothing more and says nothing more.
-    Crash {
-        attempt: usize,
-    },
-    /// The begin of the latest attempt is made again, with its token: the answer was lost.
-    BeginAgain {
-        policy: usize,
-        liveness: Liveness,
-        attempt: usize,
-    },
-    /// The answer to a claim was lost, and it is withdrawn: this attempt's, which was written and did nothing; or one that has
-    /// not been written, and was decided on where the record is as it is now.
-    Withdraw {
-        attempt: Option<usize>,
-    },
-    /// Time passes.
-    Tick {
-        ms: u64,
-    },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Found {
-    Happened,
-    NotHappened,
-    Unsure,
 }
 
 pub(crate) fn token(attempt: usize) -> AttemptToken {
@@ -130,7 +35,7 @@ pub(crate) fn fingerprint(same: bool) -> Fingerprint {
 
 impl World {
     pub(crate) fn empty() -> Self {
-        Self { now: Millis(1_000), life: 0, record: None, attempts: Vec::new() }
+        Self { now: Millis(1_000), life: 0, version: 0, record: None, attempts: Vec::new() }
     }
 
     /// The attempts that belong to the intent that the record now means.
@@ -156,7 +61,10 @@ impl World {
     /// Everything that can happen next. People and probes tell the truth, as far as the world has come.
     pub(crate) fn moves(&self, setup: &Setup) -> Vec<Move> {
         let mut moves = vec![Move::Tick { ms: 1 }, Move::Tick { ms: REMEMBER - 1 }, Move::Expire];
-        moves.push(Move::Withdraw { attempt: None });
+        // Nobody claims what is running.
+        if !self.record.as_ref().is_some_and(|r| matches!(r.body.state, State::Running { .. })) {
+            moves.push(Move::Withdraw { attempt: None });
+        }
         let liveness = self.liveness();
         let not_happened = self.record.is_some() && !self.happened();
         for policy in 0..setup.policies.len() {
@@ -249,7 +157,10 @@ impl World {
         let input = match chosen {
             Move::Withdraw { attempt } => {
                 claim.body.token = attempt.map_or(UNWRITTEN, token);
-                let over = self.record.as_ref().filter(|_| attempt.is_none()).map(|record| record.version);
+                let over = match attempt {
+                    Some(attempt) => self.attempts[attempt].over.as_ref(),
+                    None => self.record.as_ref(),
+                };
                 let failure = Failure::new("NOT_STARTED", "the claim was not acknowledged");
                 Input::Withdraw { claim: &claim.body, over, failure }
             }
@@ -316,7 +227,8 @@ impl World {
         match &transition.write {
             Write::Nothing => {}
             Write::Put(draft) => {
-                let version = Version(self.record.as_ref().map_or(0, |r| r.version.0) + 1);
+                next.version += 1;
+                let version = Version(next.version);
                 let intent = draft.body.name.intent_id();
                 next.record = Some(draft.as_ref().clone().stamped(intent, version, next.now));
             }
@@ -329,6 +241,7 @@ impl World {
             && run.because != Because::AskedAgain
         {
             next.attempts.push(Attempt {
+                over: self.record.clone(),
                 life: next.life,
                 generation: record.body.generation,
                 key: run.downstream_key,
@@ -382,37 +295,12 @@ impl World {
             let bits =
                 a.fate as u8 | (a.said as u8) << 2 | u8::from(a.acting) << 5 | u8::from(a.cleared) << 6;
             key.extend([a.life as u8, a.generation as u8, bits, a.key.0[0], age(a.started, FORWARDS)]);
+            // What may come back.
+            if let Some(over) = a.over.as_ref().filter(|_| a.is_untouched()) {
+                key.extend([over.body.tries as u8, over.body.rejections as u8, over.body.token.0[0]]);
+                key.extend([age(over.changed_at, REMEMBER), age(over.sent_at, FORWARDS)]);
+            }
         }
         key
-    }
-}
-
-impl Attempt {
-    /// Nobody has begun to act on it.
-    fn is_untouched(&self) -> bool {
-        self.acting && self.fate == Fate::NotYet && self.said == Said::Nothing
-    }
-
-    /// It has said itself that nothing happened, or never was one.
-    pub(crate) fn denies(&self) -> bool {
-        matches!(self.said, Said::Rejected | Said::NotStarted | Said::Withdrawn)
-    }
-
-    fn stop(&mut self) {
-        self.acting = false;
-        if self.fate == Fate::NotYet {
-            self.fate = Fate::Never;
-        }
-    }
-}
-
-fn outcome(said: Said) -> Outcome {
-    match said {
-        Said::Succeeded => Outcome::Succeeded { effect: Effect::Created, result: Some(b"result"[..].into()) },
-        Said::Rejected => Outcome::Rejected(Failure::new("REFUSED", "nothing happened")),
-        Said::NotStarted => Outcome::not_started("UNREACHABLE", "nothing was sent"),
-        Said::Nothing | Said::Withdrawn | Said::Unknown => {
-            Outcome::Unknown(Doubt::new(DoubtCause::TimedOut, "no answer"))
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! What a write to a record may change, judged without the machine.
 
-use oncely_core::{EventKind, IntentId, Record, Settled, State};
+use oncely_core::{Body, EventKind, IntentId, Record, Settled, State};
 
 use super::{Auditor, Claim, Hand, Repetition, Rules, Standing, Written};
 
@@ -17,6 +17,7 @@ impl Auditor {
             (None, None) => {}
             (None, Some(after)) => self.created(after),
             (Some(before), None) => self.removed(written, before),
+            (Some(before), Some(after)) if self.is_restored(before, after) => self.restored(before, after),
             (Some(before), Some(after)) if before.body.token != after.body.token => {
                 self.claimed_again(written, before, after);
             }
@@ -33,6 +34,36 @@ impl Auditor {
         self.check_is_claim(after);
         self.next_epoch(after.intent);
         self.claim(after);
+    }
+
+    /// Whether a claim was withdrawn, so that what it had replaced is there again.
+    fn is_restored(&self, before: &Record, after: &Record) -> bool {
+        let Some(was) = self.replaced.get(&before.body.token) else { return false };
+        let again = was.body.token == after.body.token;
+        again && (was.sent_at, was.changed_at) == (after.sent_at, after.changed_at)
+    }
+
+    fn restored(&mut self, before: &Record, after: &Record) {
+        let was = self.replaced.get(&before.body.token).map(|was| was.body.clone());
+        let attempts = before.body.attempts;
+        if was.is_none_or(|was| Body { attempts, ..was } != after.body) {
+            self.found(after.intent, "a claim was withdrawn, and what was there before came back otherwise");
+        }
+        if self.began.contains(&before.body.token) {
+            self.found(after.intent, "an attempt that started was withdrawn");
+        }
+        if before.body.state.has_ended() {
+            self.found(after.intent, "an end was withdrawn");
+        }
+        // Its attempt is the latest again.
+        if let Some([.., earlier, latest]) = self.history.get_mut(&after.intent).map(Vec::as_mut_slice) {
+            std::mem::swap(earlier, latest);
+        }
+        if before.body.generation != after.body.generation
+            && let Some((epoch, _)) = self.current.get_mut(&after.intent)
+        {
+            *epoch -= 1;
+        }
     }
 
     fn removed(&mut self, written: &Written<'_>, before: &Record) {
@@ -56,6 +87,7 @@ impl Auditor {
     fn claimed_again(&mut self, written: &Written<'_>, before: &Record, after: &Record) {
         let rules = self.rules_of(&written.intent);
         self.check_is_claim(after);
+        self.replaced.insert(after.body.token, before.clone());
         if after.body.attempts != before.body.attempts.saturating_add(1) {
             self.found(written.intent, "an attempt's number does not follow the one before");
         }
