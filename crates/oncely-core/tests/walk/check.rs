@@ -23,7 +23,7 @@ pub(crate) fn check(
         older_attempts_change_nothing(before, chosen, transition)?;
         writes_are_logged(before, chosen, transition)?;
         a_withdrawn_claim_changes_nothing_else(before, chosen, after)?;
-        the_change_is_documented(before, transition)?;
+        the_change_is_documented(before, chosen, transition)?;
         if let Decision::Execute(run) = &transition.decision {
             if run.because == Because::AskedAgain || matches!(chosen, Move::BeginAgain { .. }) {
                 return asked_again_is_the_same(before, chosen, run, transition);
@@ -217,7 +217,7 @@ fn writes_are_logged(before: &World, chosen: Move, transition: &Transition) -> R
 }
 
 /// A claim that never came leaves the key as it was: another version of the same record, or one that grants what none would.
-/// One that came ends as an attempt that was never started, and takes nobody's place.
+/// One that came gives way to what it had replaced, and where that was nothing it is rejected. It takes nobody's place.
 fn a_withdrawn_claim_changes_nothing_else(before: &World, chosen: Move, after: &World) -> Result<(), String> {
     let Move::Withdraw { attempt } = chosen else { return Ok(()) };
     let fine = match (&before.record, &after.record) {
@@ -247,7 +247,7 @@ fn a_withdrawn_claim_changes_nothing_else(before: &World, chosen: Move, after: &
 }
 
 /// Which state may follow which, as the documentation says.
-fn the_change_is_documented(before: &World, transition: &Transition) -> Result<(), String> {
+fn the_change_is_documented(before: &World, chosen: Move, transition: &Transition) -> Result<(), String> {
     use StateName::{InDoubt, Rejected, Running, Succeeded};
     let from = state(before.record.as_ref());
     let to = match &transition.write {
@@ -256,8 +256,8 @@ fn the_change_is_documented(before: &World, transition: &Transition) -> Result<(
         Write::Put(draft) => draft.body.state.name(),
     };
     let starts = matches!(transition.decision, Decision::Execute(_));
-    // A claim that never came was withdrawn.
-    let withdrawn = transition.decision == Decision::Done;
+    // What was there before a claim comes back, or stays.
+    let withdrawn = matches!(chosen, Move::Withdraw { .. }) && transition.decision == Decision::Done;
     let fine = match (from, to) {
         (None, Running) => starts,
         (None, Rejected) => withdrawn,
