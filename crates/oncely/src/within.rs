@@ -4,6 +4,8 @@
 //! Begin a transaction, ask [`begin`] inside it, do the work with the same connection, [`Pending::complete`], commit. See
 //! `docs/transactions.md`, and `examples/one_transaction.rs` for a program that is killed in between.
 
+use std::sync::Arc;
+
 use oncely_core::fingerprint::{Identity, identify};
 use oncely_core::machine::{Begin, Checked, Decision, HaltReason, Input, Transition, Write, step};
 use oncely_core::{
@@ -14,7 +16,8 @@ use oncely_core::{
 use crate::answer::{Answer, InProgress, Unresolved, answer_of, counter_of};
 use crate::attempt::AttemptInfo;
 use crate::call::Call;
-use crate::claim::{is_live, new_token};
+use crate::claim::{before_never_started, is_live, new_token};
+use crate::disown::withdrawing;
 use crate::error::Error;
 
 /// How often a record that others change meanwhile is looked at again.
@@ -68,7 +71,7 @@ pub async fn begin<T: Within + ?Sized>(within: &mut T, call: &Call) -> Result<Be
     let mut seen = within.load(intent).await?;
     for _ in 0..LOOKS_MAX {
         let record = seen.as_ref().map(|stored| stored.record.as_ref());
-        let input = Input::Begin(Begin {
+        let begin = Input::Begin(Begin {
             intent,
             name: &name,
             fingerprint,
@@ -80,7 +83,15 @@ pub async fn begin<T: Within + ?Sized>(within: &mut T, call: &Call) -> Result<Be
             checked: call.checked.as_ref().map(|(by, doubted)| Checked { by, doubted: *doubted }),
         });
         let now = seen.as_ref().map_or(Millis(0), |stored| stored.now);
-        let Transition { write, events, decision } = step(record, &input, now);
+        let Transition { write, events, decision } =
+            match record.map(|record| (record, never_started(within, record))) {
+                // It is what it was before, and then it is decided.
+                Some((record, Some(over))) => Transition {
+                    decision: Decision::Again,
+                    ..step(Some(record), &withdrawing(&record.body, over.as_deref()), now)
+                },
+                _ => step(record, &begin, now),
+            };
         let Write::Put(draft) = write else {
             return Ok(Begun::Answered(answered(decision, intent, seen, call)?));
         };
@@ -170,6 +181,16 @@ fn answered(
             reason: HaltReason::Unsure,
         })),
         (decision, seen) => answer_of(decision, intent, seen),
+    }
+}
+
+/// What was there before a claim of this process that started nothing, and is not taken back yet.
+fn never_started<T: Within + ?Sized>(within: &T, record: &Record) -> Option<Option<Arc<Record>>> {
+    match &record.body.state {
+        State::Running { owner, .. } if owner.process == within.owner().process => {
+            before_never_started(record.body.token)
+        }
+        _ => None,
     }
 }
 

@@ -10,13 +10,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use oncely::core::State;
-use oncely::{Answer, AttemptInfo, Error, Oncely, outcome};
+use oncely::{Answer, AttemptInfo, Error, Oncely, outcome, within};
+use oncely_store::{SqliteOptions, SqliteStore};
+use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 const LONG: Duration = Duration::from_secs(600);
 
 struct Bench {
     oncely: Oncely,
+    store: Arc<SqliteStore>,
     path: PathBuf,
     effects: Arc<AtomicU32>,
     _directory: tempfile::TempDir,
@@ -26,8 +29,14 @@ impl Bench {
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ledger.db");
-        let store = oncely_store::open(&format!("sqlite:{}", path.display())).await.unwrap();
-        Self { oncely: Oncely::new(store), path, effects: Arc::default(), _directory: directory }
+        let store = Arc::new(SqliteStore::open(SqliteOptions::new(&path)).unwrap());
+        Self {
+            oncely: Oncely::new(store.clone()),
+            store,
+            path,
+            effects: Arc::default(),
+            _directory: directory,
+        }
     }
 
     /// Takes the turn at writing, as a process does that is then stopped.
@@ -70,6 +79,36 @@ async fn a_claim_that_is_not_answered_runs_nothing_and_leaves_the_key_usable() {
     let answer = bench.charge().await.unwrap();
     assert!(matches!(answer, Answer::Executed { .. }), "{answer:?}");
     assert_eq!(bench.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_started_nothing_is_no_doubt_inside_a_transaction_either() {
+    let bench = Bench::new().await;
+    let call = bench.oncely.tool("charge").key("k").into_call().unwrap();
+    let held = bench.hold();
+    assert!(matches!(bench.oncely.begin(&call).await, Err(Error::Store(_))));
+    tokio::time::resume();
+    drop(held);
+    let mut connection = Connection::open(&bench.path).unwrap();
+    let written = "SELECT count(*) FROM record";
+    while connection.query_row(written, [], |row| row.get::<_, i64>(0)).unwrap() == 0 {
+        std::thread::yield_now();
+    }
+    // This test has the only thread, and did not give it away since: nobody has taken the claim back yet.
+    connection.execute_batch("CREATE TABLE paid (key TEXT)").unwrap();
+    let mut tx = bench.store.transaction(&mut connection).unwrap();
+    let within::Begun::Run(pending) = within::begin(&mut tx, &call).await.unwrap() else {
+        panic!("nothing was started")
+    };
+    tx.execute("INSERT INTO paid VALUES ('k')", []).unwrap();
+    pending.complete(&mut tx, outcome::created("paid")).await.unwrap();
+    tx.commit().unwrap();
+    // Whatever takes the claim back finds what has happened since.
+    assert_eq!(bench.oncely.drain(LONG).await, 0);
+    let answer = bench.charge().await.unwrap();
+    assert!(matches!(answer, Answer::Replayed(_)), "{answer:?}");
+    let paid: i64 = connection.query_row("SELECT count(*) FROM paid", [], |row| row.get(0)).unwrap();
+    assert_eq!((paid, bench.count()), (1, 0));
 }
 
 #[tokio::test]

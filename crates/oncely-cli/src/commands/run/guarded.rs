@@ -1,8 +1,10 @@
 //! Runs the command of a call under the ledger's protection.
 
 use std::ffi::OsString;
+use std::future::Future;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,12 +12,16 @@ use std::time::Duration;
 use oncely::policy_file::CheckCommand;
 use oncely::{Attempt, AttemptInfo, Begun, Call, Execution, Finding, Oncely, Outcome, Probe, Unrecorded};
 use oncely_core::name::hex;
-use oncely_core::{AttemptToken, Failure as Rejection, IntentId, IntentName, Record, Settled, State, Store};
+use oncely_core::{
+    AttemptToken, Failure as Rejection, IntentId, IntentName, Record, Settled, State, Store, StoreError,
+    StoreErrorKind,
+};
 use oncely_doors::command::child::{self, Ended, Live, PassedSignals, Plan};
 use oncely_doors::command::{
     ATTEMPT_VARIABLE, DOWNSTREAM_KEY_PLACE, DOWNSTREAM_KEY_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE, classify,
     orphans, probe,
 };
+use tokio::sync::oneshot;
 
 use super::hurry::Hurry;
 use super::report::Recorded;
@@ -26,6 +32,8 @@ use crate::output::Spinner;
 
 /// How long the end of a command is tried to be recorded when the ledger fails, before we give up and exit.
 const DRAIN: Duration = Duration::from_secs(30);
+/// How long the ledger has for the end of a command once we are asked to end.
+const LAST_CHANCE: Duration = Duration::from_millis(500);
 /// How long a claim whose answer was lost is tried to be taken back: else the next call could find it in doubt.
 const TAKE_BACK: Duration = Duration::from_secs(5);
 /// How long a command runs before what is counted of it is written.
@@ -146,19 +154,60 @@ async fn execute(
     let json = prepared.json;
     let (record, probe) = (attempt.info().clone(), prepared.call.probe.take());
     let keep = seen.clone();
-    let effect = move |info: AttemptInfo| run_child(info, prepared, signals, keep);
+    let (over, ended) = oneshot::channel();
+    let effect = move |info: AttemptInfo| async move {
+        let outcome = run_child(info, prepared, signals, keep).await;
+        // Nobody hears it who has gone.
+        let _ = over.send(outcome.clone());
+        outcome
+    };
     let counted = tokio::spawn(count_in_time(oncely.store().clone()));
-    let mut execution: Execution = oncely.execute(attempt, probe, effect).await;
+    let (mut execution, mut hurry) = attend(oncely.execute(attempt, probe, effect), ended, &record).await;
     counted.abort();
     // It holds the ledger until then. That it was told to end is no failure.
     let _ = counted.await;
-    // What was sent before was meant for the command.
-    let mut hurry = Hurry::heard_by(PassedSignals::catch().unwrap_or_else(|_| PassedSignals::none()));
     let recorded = record_late(&oncely, &mut execution, &record, &mut hurry).await;
     let ended = seen.lock().ok().and_then(|mut seen| seen.take());
     let code = report::executed(&execution, recorded, &record, ended.as_ref(), json);
     leave(oncely, Duration::ZERO, hurry).await;
     code
+}
+
+/// Waits for the command, and then for the ledger to take its end: for that only until somebody asks for our own end. The end
+/// is tried to be recorded for as long as we live, whether it is awaited here or not.
+async fn attend(
+    execution: impl Future<Output = Execution>,
+    ended: oneshot::Receiver<Outcome>,
+    info: &AttemptInfo,
+) -> (Execution, Hurry) {
+    let mut execution = pin!(execution);
+    let ended = tokio::select! {
+        biased;
+        Ok(outcome) = ended => Err(outcome),
+        // The check before it has decided, and no command ran.
+        execution = &mut execution => Ok(execution),
+    };
+    // What was sent before was meant for the command.
+    let mut hurry = Hurry::heard_by(PassedSignals::catch().unwrap_or_else(|_| PassedSignals::none()));
+    let outcome = match ended {
+        Ok(execution) => return (execution, hurry),
+        Err(outcome) => outcome,
+    };
+    if let Some(execution) = hurry.unless_asked(&mut execution).await {
+        return (execution, hurry);
+    }
+    // Whoever was impatient with the command should not leave it in doubt where the ledger is quick.
+    let execution = tokio::time::timeout(LAST_CHANCE, execution).await.unwrap_or_else(|_| {
+        let message = "the ledger had not answered yet when we were asked to end";
+        let unrecorded = StoreError::ambiguous(StoreErrorKind::Unavailable, message);
+        Execution {
+            intent: info.intent(),
+            attempt: info.number(),
+            outcome,
+            unrecorded: Some(Unrecorded::StoreFailed(unrecorded)),
+        }
+    });
+    (execution, hurry)
 }
 
 /// The ledger may be away for longer than the end of an attempt waits for it. What is said of that is said when it is known:
@@ -173,7 +222,9 @@ async fn record_late(
         hurry.unless_asked(oncely.drain(DRAIN)).await;
         return Recorded::AsUsual;
     };
-    report::still_trying(execution.attempt, failed, DRAIN);
+    if !hurry.is_asked() {
+        report::still_trying(execution.attempt, failed, DRAIN);
+    }
     if hurry.unless_asked(oncely.drain(DRAIN)).await != Some(0) {
         return Recorded::AsUsual;
     }

@@ -18,6 +18,10 @@ impl Hurry {
         Self { signals, asked: false }
     }
 
+    pub fn is_asked(&self) -> bool {
+        self.asked
+    }
+
     /// What the work came to; nothing once somebody has asked for the end.
     pub async fn unless_asked<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         if self.asked {
