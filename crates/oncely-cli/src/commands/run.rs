@@ -1,5 +1,6 @@
 //! `oncely run`: any command line, safe to retry.
 
+mod ending;
 mod guarded;
 mod hurry;
 mod report;
