@@ -8,9 +8,10 @@ use tokio::time::Instant;
 
 use super::errors::{Doing, Trouble};
 use super::exec::{Entry, Outcome, Patience, create_all, load_many, put_all};
+use super::gather::Batch;
 use super::jobs;
 use super::limits::HELD_ALONE;
-use super::queue::{Answered, Batch, Op};
+use super::queue::{Answered, Op};
 use super::request::{Answer, Job, Lane, Request};
 use super::session::Session;
 use super::shared::Shared;

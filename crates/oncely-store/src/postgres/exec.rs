@@ -1,5 +1,6 @@
 //! One statement of the hot path, run: what goes in, and what became of each entry.
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -96,8 +97,10 @@ pub(crate) async fn create_all(
             *outcome = Some(Outcome::Written { version, at, now: shared.door.clock.newest() });
         }
     }
-    let places: HashMap<Half, usize> =
-        entries.iter().enumerate().map(|(at, entry)| (rows::head(&entry.intent), at)).collect();
+    // Most often none is there: then nobody looks for its place.
+    let places: LazyCell<HashMap<Half, usize>, _> = LazyCell::new(|| {
+        entries.iter().enumerate().map(|(at, entry)| (rows::head(&entry.intent), at)).collect()
+    });
     for row in &answered {
         let Some(at) = row.try_get::<_, Option<Half>>(2)?.and_then(|head| places.get(&head)) else {
             continue;

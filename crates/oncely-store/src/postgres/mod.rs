@@ -7,10 +7,12 @@
 //! - `within`, `within_sqlx`: one transaction with the caller's own data.
 
 mod batch;
+mod bells;
 mod connect;
 mod errors;
 mod examine;
 mod exec;
+mod gather;
 mod jobs;
 mod likely;
 pub mod limits;

@@ -8,12 +8,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use oncely_core::{StoreError, StoreErrorKind, Wrote};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::batch::{self, Afterwards};
+use super::bells::Bell;
+use super::gather::Batch;
 use super::listen;
-use super::queue::{Batch, Queue, Unless};
+use super::queue::{Queue, Unless};
 use super::request::{Answer, Job, Lane, Request};
 use super::schema::{self, Found};
 use super::session::Session;
@@ -126,7 +128,7 @@ pub(crate) fn count(shared: &Arc<Shared>) {
 
 /// One worker: a connection, and whatever waits.
 async fn work(shared: Arc<Shared>, mut session: Option<Session>) {
-    let bell = Arc::new(Notify::new());
+    let bell = shared.queue.bell();
     loop {
         let mut current = match session.take().filter(Session::is_current) {
             Some(session) => session,
@@ -171,7 +173,7 @@ async fn scout(shared: &Shared) -> Infallible {
 }
 
 /// Works on one connection until it is lost, or the ledger is closed and all is done.
-async fn serve_session(shared: &Shared, session: &mut Session, bell: &Arc<Notify>) -> Afterwards {
+async fn serve_session(shared: &Shared, session: &mut Session, bell: &Bell) -> Afterwards {
     loop {
         if !session.is_current() {
             return Afterwards::Reconnect;
@@ -185,7 +187,7 @@ async fn serve_session(shared: &Shared, session: &mut Session, bell: &Arc<Notify
                 }
             }
             None if shared.queue.is_closed() => return Afterwards::GoOn,
-            None => bell.notified().await,
+            None => bell.rings().await,
         }
     }
 }

@@ -1,15 +1,17 @@
 //! What callers ask for, waiting for a connection. Requests of one kind that wait together leave together, as one
 //! statement with one commit.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use oncely_core::{IntentId, StoreError, StoreErrorKind};
+use oncely_core::{StoreError, StoreErrorKind};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::limits::{BATCH_BYTES_MAX, BATCH_MAX, QUEUE_BYTES_MAX};
+use super::bells::{Bell, Bells};
+use super::gather::{Batch, gather};
+use super::limits::QUEUE_BYTES_MAX;
 use super::request::{Answer, LANES, Lane, Request};
 use super::tickets::{Ticket, Tickets};
 use crate::courier;
@@ -23,15 +25,8 @@ pub(crate) struct Op {
     pub(crate) request: Request,
     pub(crate) reply: Reply,
     asked: Instant,
-    bytes: usize,
+    pub(crate) bytes: usize,
     _ticket: Ticket,
-}
-
-/// Requests that leave together, and those that ask for the same record as one of them.
-pub(crate) struct Batch {
-    pub(crate) lane: Lane,
-    pub(crate) ops: Vec<Op>,
-    pub(crate) followers: HashMap<IntentId, Vec<Op>>,
 }
 
 /// The waiting requests.
@@ -51,7 +46,7 @@ struct State {
     /// Whether the last write took no longer than the server's processor needs for it.
     quick: bool,
     bytes: usize,
-    idle: Vec<Arc<Notify>>,
+    bells: Bells,
     workers: usize,
     /// Until when nobody is hired besides those that work.
     enough_until: Option<Instant>,
@@ -137,19 +132,20 @@ impl Queue {
 
     /// Wakes somebody for what may start: who was woken for it, or was at it, may not take it.
     pub(crate) fn nudge(&self) {
-        let state = self.lock();
+        let mut state = self.lock();
+        state.bells.looked();
         let start = state.next_lane().is_some();
         self.wake_one(state, start);
     }
 
     fn wake_one(&self, mut state: MutexGuard<'_, State>, start: bool) {
-        if !start {
+        if !start || state.bells.is_rung() {
             return;
         }
-        match state.idle.pop() {
-            Some(worker) => {
+        match state.bells.next() {
+            Some(bell) => {
                 drop(state);
-                worker.notify_one();
+                bell.notify_one();
             }
             None if state.may_hire(self.pool) => {
                 drop(state);
@@ -159,16 +155,21 @@ impl Queue {
         }
     }
 
+    /// A worker's bell.
+    pub(crate) fn bell(&self) -> Bell {
+        self.lock().bells.hand_out()
+    }
+
     /// The next requests to run; else the worker's bell is hung up, to be rung when there are some.
-    pub(crate) fn take_or_park(&self, bell: &Arc<Notify>) -> Option<Batch> {
+    pub(crate) fn take_or_park(&self, bell: &Bell) -> Option<Batch> {
         let mut state = self.lock();
+        state.bells.looked();
         let Some(lane) = state.next_lane() else {
-            if !state.idle.iter().any(|idle| Arc::ptr_eq(idle, bell)) {
-                state.idle.push(Arc::clone(bell));
-            }
+            state.bells.hang(bell);
             return None;
         };
-        let batch = gather(&mut state, lane);
+        let (batch, gone) = gather(&mut state.lanes[lane as usize], lane);
+        state.bytes -= gone;
         state.active[lane as usize] += 1;
         // What is left may be worth one more.
         let start = state.next_lane().is_some();
@@ -201,6 +202,7 @@ impl Queue {
             return false;
         }
         state.workers -= 1;
+        state.bells.looked();
         // Somebody else sees to what it was woken for.
         let start = state.next_lane().is_some();
         self.wake_one(state, start);
@@ -232,10 +234,10 @@ impl Queue {
         let idle = {
             let mut state = self.lock();
             state.closed = true;
-            std::mem::take(&mut state.idle)
+            state.bells.all()
         };
-        for worker in idle {
-            worker.notify_one();
+        for bell in idle {
+            bell.notify_one();
         }
         self.grow.notify_one();
     }
@@ -265,48 +267,11 @@ pub(crate) enum Unless {
     Never,
 }
 
-/// Takes what can leave together: at most one write to a record, for only one of two could win.
-fn gather(state: &mut State, lane: Lane) -> Batch {
-    let most = if lane == Lane::Job { 1 } else { BATCH_MAX };
-    let mut batch = Batch { lane, ops: Vec::new(), followers: HashMap::new() };
-    let (mut seen, mut later) = (HashSet::new(), Vec::new());
-    let mut bytes = 0;
-    while batch.ops.len() < most {
-        let Some(op) = state.lanes[lane as usize].pop_front() else { break };
-        if !batch.ops.is_empty() && bytes + op.bytes > BATCH_BYTES_MAX {
-            later.push(op);
-            break;
-        }
-        if op.reply.is_closed() && !op.request.outlives_caller() {
-            state.bytes -= op.bytes;
-            continue;
-        }
-        match op.request.intent() {
-            Some(intent) if !seen.insert(intent) => {
-                if lane == Lane::Put {
-                    later.push(op);
-                } else {
-                    state.bytes -= op.bytes;
-                    batch.followers.entry(intent).or_default().push(op);
-                }
-            }
-            _ => {
-                state.bytes -= op.bytes;
-                bytes += op.bytes;
-                batch.ops.push(op);
-            }
-        }
-    }
-    for op in later.into_iter().rev() {
-        state.lanes[lane as usize].push_front(op);
-    }
-    // In one order everywhere, so that two statements do not wait for each other.
-    batch.ops.sort_by_key(|op| op.request.intent().map(|intent| intent.0));
-    batch
-}
-
 #[cfg(test)]
 mod tests {
+    use oncely_core::IntentId;
+
+    use super::super::request::Job;
     use super::*;
 
     /// Requests that have waited for so many milliseconds, in a lane. What they ask for does not matter here.
@@ -381,15 +346,52 @@ mod tests {
     #[tokio::test]
     async fn whoever_is_idle_is_woken_for_what_another_was_to_do() {
         let queue = Queue::new(10, 2);
-        let (first, second) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (first, second) = (queue.bell(), queue.bell());
         for bell in [&second, &first] {
             assert!(queue.take_or_park(bell).is_none());
         }
         claim(&queue, 1);
         // The first is rung, and cannot: its connection is lost.
-        first.notified().await;
+        first.rings().await;
         queue.nudge();
-        second.notified().await;
+        second.rings().await;
         assert!(queue.take_or_park(&second).is_some());
+    }
+    async fn is_rung(bell: &Bell) -> bool {
+        tokio::time::timeout(Duration::ZERO, bell.rings()).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn the_longest_serving_is_woken_and_wakes_the_next_for_what_it_leaves() {
+        let queue = Queue::new(10, 3);
+        let bells = [queue.bell(), queue.bell(), queue.bell()];
+        for bell in bells.iter().rev() {
+            assert!(queue.take_or_park(bell).is_none());
+        }
+        claim(&queue, 1);
+        claim(&queue, 2);
+        drop(queue.submit(Request::Job(Job::Now)).map_err(drop));
+        assert!(is_rung(&bells[0]).await);
+        assert!(!is_rung(&bells[1]).await && !is_rung(&bells[2]).await, "one has not looked yet");
+        let (both, job) = (queue.take_or_park(&bells[0]), bells[1].rings());
+        assert_eq!(both.map(|batch| batch.lane), Some(Lane::Load));
+        job.await;
+        assert_eq!(queue.take_or_park(&bells[1]).map(|batch| batch.lane), Some(Lane::Job));
+        assert!(!is_rung(&bells[2]).await, "nothing is left");
+    }
+
+    #[tokio::test]
+    async fn who_comes_back_to_work_is_woken_before_those_who_came_later() {
+        let queue = Queue::new(10, 2);
+        let (first, second) = (queue.bell(), queue.bell());
+        assert!(queue.take_or_park(&second).is_none());
+        claim(&queue, 1);
+        second.rings().await;
+        assert!(queue.take_or_park(&second).is_some());
+        queue.finish(Lane::Load, 1, Duration::ZERO);
+        assert!(queue.take_or_park(&first).is_none() && queue.take_or_park(&second).is_none());
+        claim(&queue, 2);
+        first.rings().await;
+        assert!(!is_rung(&second).await);
     }
 }
