@@ -57,6 +57,8 @@ pub struct Ended {
     pub captured: Captured,
     /// Whether there was more output than can be kept; then none of it is.
     pub cut: bool,
+    /// Whether we were asked to end after it had, while its last output was read.
+    pub asked: bool,
 }
 
 /// By itself or not.
@@ -206,8 +208,10 @@ impl Running {
         }
         let deadline = Instant::now() + OUTPUT_AFTER_END;
         let last_output = async { tokio::join!(out.finish(deadline), err.finish(deadline)) };
+        let mut asked = false;
         let hurried = async {
             signals.next().await;
+            asked = true;
             // Only for so long: whoever reads our output may not go on, and somebody wants to be rid of us.
             tokio::time::sleep(OUTPUT_AFTER_END).await;
         };
@@ -220,7 +224,7 @@ impl Running {
             (false, None) => How::Exited,
         };
         let exit_code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-        Ok(Ended { how, captured: Captured { stdout, stderr, exit_code }, cut })
+        Ok(Ended { how, captured: Captured { stdout, stderr, exit_code }, cut, asked })
     }
 
     async fn wait(

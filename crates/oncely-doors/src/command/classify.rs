@@ -112,7 +112,7 @@ mod tests {
 
     fn end(exit_code: i32, stdout: &str) -> Ended {
         let captured = Captured { stdout: stdout.into(), stderr: Vec::new(), exit_code };
-        Ended { how: How::Exited, captured, cut: false }
+        Ended { how: How::Exited, captured, cut: false, asked: false }
     }
 
     fn word(ended: &Ended, rejected_on: &[std::ops::RangeInclusive<u8>]) -> String {

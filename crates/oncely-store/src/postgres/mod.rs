@@ -1,7 +1,7 @@
 //! The PostgreSQL ledger: many machines, one service, and an engine that is already run by people who know it.
 //!
 //! - `options`, `tls`, `connect`, `timeline`, `settings`, `schema`, `examine`: opening, and refusing what is not safe.
-//! - `request`, `queue`, `tickets`, `pool`, `shared`: requests wait together and leave together.
+//! - `request`, `queue`, `gather`, `bells`, `tickets`, `pool`, `shared`: requests wait together and leave together.
 //! - `session`, `worth`, `sql`, `params`, `rows`, `batch`, `exec`: one statement for many requests. `jobs`, `read`, `settled`: the rest.
 //! - `waiters`, `listen`: how waiting callers learn of what others do. `moving`: how it moves.
 //! - `within`, `within_sqlx`: one transaction with the caller's own data.

@@ -186,7 +186,7 @@ async fn serve_session(shared: &Shared, session: &mut Session, bell: &Bell) -> A
                     return afterwards;
                 }
             }
-            None if shared.queue.is_closed() => return Afterwards::GoOn,
+            None if shared.queue.is_done() => return Afterwards::GoOn,
             None => bell.rings().await,
         }
     }

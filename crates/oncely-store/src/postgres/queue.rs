@@ -242,8 +242,10 @@ impl Queue {
         self.grow.notify_one();
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.lock().closed
+    /// Whether nothing will ever wait here again.
+    pub(crate) fn is_done(&self) -> bool {
+        let state = self.lock();
+        state.closed && state.queued() == 0
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -357,6 +359,7 @@ mod tests {
         second.rings().await;
         assert!(queue.take_or_park(&second).is_some());
     }
+
     async fn is_rung(bell: &Bell) -> bool {
         tokio::time::timeout(Duration::ZERO, bell.rings()).await.is_ok()
     }

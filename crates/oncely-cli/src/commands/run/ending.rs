@@ -14,28 +14,36 @@ use super::hurry::Hurry;
 use super::report::{self, Recorded};
 
 /// How long the ledger has for the end of a command once we are asked to end.
-const LAST_CHANCE: Duration = Duration::from_millis(500);
+const LAST_CHANCE: Duration = Duration::from_secs(2);
+
+/// What is said of a command when it is over, before the ledger knows.
+pub struct Over {
+    pub outcome: Outcome,
+    /// Whether we were asked to end since.
+    pub asked: bool,
+}
 
 /// Waits for the command, and then for the ledger to take its end: for that only until somebody asks for our own end. The end
 /// is tried to be recorded for as long as we live, whether it is awaited here or not.
 pub async fn attend(
     execution: impl Future<Output = Execution>,
-    ended: oneshot::Receiver<Outcome>,
+    over: oneshot::Receiver<Over>,
     info: &AttemptInfo,
 ) -> (Execution, Hurry) {
     let mut execution = pin!(execution);
-    let ended = tokio::select! {
+    let over = tokio::select! {
         biased;
-        Ok(outcome) = ended => Err(outcome),
-        // The check before it has decided, and no command ran.
+        // None: the check before it has decided and no command ran, or it cannot be said how it ended.
+        over = over => Err(over.ok()),
         execution = &mut execution => Ok(execution),
     };
     // What was sent before was meant for the command.
-    let mut hurry = Hurry::heard_by(PassedSignals::catch().unwrap_or_else(|_| PassedSignals::none()));
-    let outcome = match ended {
+    let hurry = Hurry::heard_by(PassedSignals::catch().unwrap_or_else(|_| PassedSignals::none()));
+    let over = match over {
         Ok(execution) => return (execution, hurry),
-        Err(outcome) => outcome,
+        Err(over) => over,
     };
+    let mut hurry = hurry.or_asked(over.as_ref().is_some_and(|over| over.asked));
     if let Some(execution) = hurry.unless_asked(&mut execution).await {
         return (execution, hurry);
     }
@@ -43,6 +51,7 @@ pub async fn attend(
     let execution = tokio::time::timeout(LAST_CHANCE, execution).await.unwrap_or_else(|_| {
         let message = "the ledger had not answered yet when we were asked to end";
         let unrecorded = StoreError::ambiguous(StoreErrorKind::Unavailable, message);
+        let outcome = over.map_or_else(|| Outcome::unknown(message), |over| over.outcome);
         Execution {
             intent: info.intent(),
             attempt: info.number(),

@@ -18,6 +18,7 @@ use oncely_doors::command::{
 };
 use tokio::sync::oneshot;
 
+use super::ending::Over;
 use super::hurry::Hurry;
 use super::{Prepared, ending, report};
 use crate::context::actor;
@@ -146,16 +147,17 @@ async fn execute(
     let json = prepared.json;
     let (record, probe) = (attempt.info().clone(), prepared.call.probe.take());
     let keep = seen.clone();
-    let (over, ended) = oneshot::channel();
+    let (over, told) = oneshot::channel();
     let effect = move |info: AttemptInfo| async move {
-        let outcome = run_child(info, prepared, signals, keep).await;
+        let outcome = run_child(info, prepared, signals, keep.clone()).await;
+        let asked = keep.lock().is_ok_and(|ended| ended.as_ref().is_some_and(|ended| ended.asked));
         // Nobody hears it who has gone.
-        let _ = over.send(outcome.clone());
+        let _ = over.send(Over { outcome: outcome.clone(), asked });
         outcome
     };
     let counted = tokio::spawn(count_in_time(oncely.store().clone()));
     let (mut execution, mut hurry) =
-        ending::attend(oncely.execute(attempt, probe, effect), ended, &record).await;
+        ending::attend(oncely.execute(attempt, probe, effect), told, &record).await;
     counted.abort();
     // It holds the ledger until then. That it was told to end is no failure.
     let _ = counted.await;

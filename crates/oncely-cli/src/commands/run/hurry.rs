@@ -18,6 +18,12 @@ impl Hurry {
         Self { signals, asked: false }
     }
 
+    /// The same; somebody may have asked already.
+    pub fn or_asked(mut self, asked: bool) -> Self {
+        self.asked |= asked;
+        self
+    }
+
     pub fn is_asked(&self) -> bool {
         self.asked
     }
