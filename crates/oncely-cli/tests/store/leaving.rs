@@ -13,25 +13,15 @@ use crate::world::World;
 /// Far less than the half minute for which an end is tried to be recorded, and far more than leaving takes.
 const SOON: Duration = Duration::from_secs(15);
 
-fn ended_soon(child: &mut Child) -> ExitStatus {
+/// What it ends with; something is done to it again and again until then.
+fn ended_soon(child: &mut Child, meanwhile: impl Fn(&Child)) -> ExitStatus {
     let asked = Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
         assert!(asked.elapsed() < SOON, "it was asked to end, and goes on");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn ended_soon_if_asked_again_and_again(child: &mut Child) -> ExitStatus {
-    let asked = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        assert!(asked.elapsed() < SOON, "it was asked to end, and goes on");
-        interrupt(child);
+        meanwhile(child);
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -85,7 +75,7 @@ fn leaves_an_end_that_cannot_be_recorded(tap: &Tap, through: &str, direct: &str)
         assert!(said.read_line(&mut heard).unwrap() > 0, "it ended without a warning: {heard}");
     }
     interrupt(&child);
-    let status = ended_soon(&mut child);
+    let status = ended_soon(&mut child, |_| ());
     said.read_to_string(&mut heard).unwrap();
     tap.pass();
     is_in_doubt_and_not_run_again(&world, status, &heard, EFFECT);
@@ -97,7 +87,7 @@ fn leaves_before_it_is_known_that_an_end_is_not_recorded(tap: &Tap, through: &st
     let mut child = under_way(&world, through, EFFECT);
     tap.black_hole();
     let_the_command_end(&world);
-    let status = ended_soon_if_asked_again_and_again(&mut child);
+    let status = ended_soon(&mut child, interrupt);
     let mut heard = String::new();
     child.stderr.take().unwrap().read_to_string(&mut heard).unwrap();
     assert!(!heard.contains("trying for up to"), "it went on trying: {heard}");
@@ -153,7 +143,7 @@ fn whoever_asks_while_the_last_output_is_read_need_not_ask_again() {
     tap.black_hole();
     let_the_command_end(&world);
     interrupt(&child);
-    let status = ended_soon(&mut child);
+    let status = ended_soon(&mut child, |_| ());
     let mut heard = String::new();
     child.stderr.take().unwrap().read_to_string(&mut heard).unwrap();
     tap.cut();
@@ -167,7 +157,7 @@ fn a_run_leaves_what_its_check_has_found_as_soon_as_it_is_asked_to() {
     let tap = Tap::to_port(server.port()).unwrap();
     let world = World::to(&server.url_through(server.port(), "postgres"));
     assert_eq!(world.pay(&world.to, "first"), 0, "the ledger is made");
-    let check = "echo $$ > checking; until test -e go; do sleep 0.01; done; echo found";
+    let check = "touch checking; until test -e go; do sleep 0.01; done; echo found";
     let through = server.url_through(tap.port(), "postgres");
     let run = ["run", "--store", &through, "--tool", "pay", "--key", "k", "--check", check];
     let mut child = world.command(&[&run[..], &["--", "sh", "-c", EFFECT]].concat()).spawn().unwrap();
@@ -177,8 +167,10 @@ fn a_run_leaves_what_its_check_has_found_as_soon_as_it_is_asked_to() {
     }
     tap.black_hole();
     std::fs::write(world.path("go"), "").unwrap();
-    let status = ended_soon_if_asked_again_and_again(&mut child);
+    let status = ended_soon(&mut child, interrupt);
     tap.cut();
     assert_eq!(status.code(), Some(16), "what was found is not recorded, and not known to us");
+    let again = ["run", "--store", &world.to, "--tool", "pay", "--key", "k", "--", "sh", "-c", EFFECT];
+    assert_eq!(world.run(&again).status.code(), Some(16));
     assert_eq!(world.effects("k"), 0);
 }

@@ -108,8 +108,8 @@ pub fn executed(
     }
     match &execution.unrecorded {
         Some(Unrecorded::StoreFailed(error)) => warnings.push(format!(
-            "the end of attempt {} could not be recorded ({error}); the record stays running or in doubt, and no \
-             retry will run it again until it is settled: oncely show {id}",
+            "the end of attempt {} could not be recorded ({error}); unless it comes through after all, the record \
+             stays running or in doubt, and no retry will run it again until it is settled: oncely show {id}",
             execution.attempt
         )),
         Some(Unrecorded::Superseded) => warnings.push(format!(
