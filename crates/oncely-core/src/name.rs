@@ -1,6 +1,8 @@
-//! Identity: the names that say which intent a call belongs to, each parsed once and bounded.
+//! Identity: the names that say which intent a call belongs to, each parsed once and bounded. They are shared, not copied: a
+//! record, the claim that made it and the attempt that it allows all carry the same.
 
 use std::fmt;
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
@@ -77,13 +79,13 @@ fn printable(c: char) -> bool {
 
 /// The tenant. Nothing ever crosses it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Namespace(String);
+pub struct Namespace(Arc<str>);
 
 impl Namespace {
     /// Parses a namespace: 1 to 128 visible ASCII characters.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         check("namespace", text, NAMESPACE_BYTES_MAX, "visible ASCII characters", visible_ascii)?;
-        Ok(Self(text.to_owned()))
+        Ok(Self(text.into()))
     }
 
     /// The text.
@@ -94,13 +96,13 @@ impl Namespace {
 
 impl Default for Namespace {
     fn default() -> Self {
-        Self("default".to_owned())
+        Self("default".into())
     }
 }
 
 /// What a key is unique within: a session, task or run. May be absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Scope(String);
+pub struct Scope(Option<Arc<str>>);
 
 impl Scope {
     /// No scope: the whole namespace.
@@ -111,29 +113,29 @@ impl Scope {
     /// Parses a scope: 1 to 255 bytes without control characters.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         check("scope", text, SCOPE_BYTES_MAX, "characters other than control characters", printable)?;
-        Ok(Self(text.to_owned()))
+        Ok(Self(Some(text.into())))
     }
 
     /// Whether the caller named a scope.
     pub fn is_named(&self) -> bool {
-        !self.0.is_empty()
+        self.0.is_some()
     }
 
     /// The text; empty without a scope.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_deref().unwrap_or_default()
     }
 }
 
 /// A named operation: `charge_payment`, `POST /orders`, `mcp:stripe/create_refund`, `cmd:send-email`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ToolName(String);
+pub struct ToolName(Arc<str>);
 
 impl ToolName {
     /// Parses a tool name: 1 to 255 bytes without control characters.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         check("tool name", text, TOOL_BYTES_MAX, "characters other than control characters", printable)?;
-        Ok(Self(text.to_owned()))
+        Ok(Self(text.into()))
     }
 
     /// The text.
@@ -153,25 +155,25 @@ pub enum KeyOrigin {
 
 /// The name of an intent within its scope and tool.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Key(String);
+pub struct Key(Arc<str>);
 
 impl Key {
     /// Parses a key that a caller gave: 1 to 255 visible ASCII characters.
     pub fn explicit(text: &str) -> Result<Self, NameError> {
         check("key", text, KEY_BYTES_MAX, "visible ASCII characters (0x21 to 0x7E)", visible_ascii)?;
-        Ok(Self(text.to_owned()))
+        Ok(Self(text.into()))
     }
 
     /// Makes the key of a call that named none, from the digest of what identifies it.
     pub fn derived(digest: &[u8; 32]) -> Self {
-        Self(format!("{DERIVED_PREFIX}{}", hex(digest)))
+        Self(format!("{DERIVED_PREFIX}{}", hex(digest)).into())
     }
 
     /// Reads a key back as a store kept it.
     pub fn from_stored(text: &str) -> Result<Self, NameError> {
         match text.strip_prefix(DERIVED_PREFIX) {
             Some(digest) if digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()) => {
-                Ok(Self(text.to_owned()))
+                Ok(Self(text.into()))
             }
             _ => Self::explicit(text),
         }

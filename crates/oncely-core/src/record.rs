@@ -70,6 +70,25 @@ pub struct Body {
     pub state: State,
 }
 
+impl Body {
+    /// The same with another state; the one that it has is not copied.
+    pub(crate) fn in_state(&self, state: State) -> Self {
+        let Self { name, fingerprint, generation, attempts, tries, rejections, token, retention, state: _ } =
+            self;
+        Self {
+            name: name.clone(),
+            fingerprint: *fingerprint,
+            generation: *generation,
+            attempts: *attempts,
+            tries: *tries,
+            rejections: *rejections,
+            token: *token,
+            retention: *retention,
+            state,
+        }
+    }
+}
+
 /// How long an ended record is kept, from its end on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Retention {

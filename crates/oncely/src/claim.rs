@@ -8,7 +8,7 @@ use std::time::Duration;
 use oncely_core::limits::{HEARTBEAT_MS, LEASE_MS, OPEN_CALLS_MAX};
 use oncely_core::{AttemptToken, Record, StoreError, StoreErrorKind};
 
-use crate::disown::Sent;
+use crate::disown::{Sent, Unanswered};
 use crate::engine::{Inner, Oncely};
 use crate::error::Error;
 
@@ -98,13 +98,14 @@ impl Drop for CountGuard<'_> {
 pub(crate) struct Claim {
     oncely: Oncely,
     /// What was sent, until it is answered.
-    unanswered: Option<Sent>,
+    unanswered: Option<Unanswered>,
 }
 
 impl Claim {
     pub(crate) fn new(oncely: &Oncely, sent: &Sent) -> Self {
-        lock(&LIVE).insert(sent.token());
-        Self { oncely: oncely.clone(), unanswered: Some(sent.clone()) }
+        let unanswered = Unanswered::of(sent);
+        lock(&LIVE).insert(unanswered.token());
+        Self { oncely: oncely.clone(), unanswered: Some(unanswered) }
     }
 
     /// A claim under a token that somebody outside chose: who may ask again and be told to act. It is never taken back
@@ -120,22 +121,22 @@ impl Claim {
 
     /// The claim was certainly not written.
     pub(crate) fn lost(mut self) {
-        if let Some(sent) = self.unanswered.take() {
-            forget_live(sent.token());
+        if let Some(unanswered) = self.unanswered.take() {
+            forget_live(unanswered.token());
         }
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let Some(sent) = self.unanswered.take() else { return };
+        let Some(unanswered) = self.unanswered.take() else { return };
         let mut tokens = lock(&NEVER_STARTED);
         if tokens.len() < NEVER_STARTED_MAX {
-            tokens.insert(sent.token(), sent.over.as_ref().map(|seen| seen.record.clone()));
+            tokens.insert(unanswered.token(), unanswered.over.as_ref().map(|seen| seen.record.clone()));
         }
         drop(tokens);
-        forget_live(sent.token());
-        self.oncely.take_back_in_background(sent);
+        forget_live(unanswered.token());
+        self.oncely.take_back_in_background(unanswered);
     }
 }
 

@@ -12,7 +12,6 @@ use crate::claim::{Disowned, forget_never_started};
 use crate::engine::Oncely;
 
 /// A claim as it is sent.
-#[derive(Clone)]
 pub(crate) struct Sent {
     pub(crate) intent: IntentId,
     /// The record that it replaces: written only where that is still there, and where there was none, only where none is.
@@ -21,9 +20,20 @@ pub(crate) struct Sent {
     pub(crate) events: Vec<Event>,
 }
 
-impl Sent {
+/// What is kept of a claim until it is answered: enough to take it back.
+pub(crate) struct Unanswered {
+    intent: IntentId,
+    pub(crate) over: Option<Stored>,
+    claim: Box<Body>,
+}
+
+impl Unanswered {
+    pub(crate) fn of(sent: &Sent) -> Self {
+        Self { intent: sent.intent, over: sent.over.clone(), claim: Box::new(sent.draft.body.clone()) }
+    }
+
     pub(crate) fn token(&self) -> AttemptToken {
-        self.draft.body.token
+        self.claim.token
     }
 }
 
@@ -32,7 +42,7 @@ enum Word {
     /// How an attempt ended.
     Ended { intent: IntentId, token: AttemptToken, outcome: Outcome },
     /// That a claim started nothing.
-    NotStarted(Sent),
+    NotStarted(Unanswered),
 }
 
 /// What takes a claim of ours back that was not answered.
@@ -68,8 +78,8 @@ impl Oncely {
     }
 
     /// Takes back a claim that was not answered: others would wait for us as long as this process lives.
-    pub(crate) fn take_back_in_background(&self, sent: Sent) {
-        self.insist(Word::NotStarted(sent));
+    pub(crate) fn take_back_in_background(&self, unanswered: Unanswered) {
+        self.insist(Word::NotStarted(unanswered));
     }
 
     /// Tries until the ledger has heard it, for as long as the process lives. A drain waits for it.
@@ -104,19 +114,19 @@ impl Oncely {
                     _ => Ok(()),
                 }
             }
-            Word::NotStarted(sent) => self.take_back(sent).await,
+            Word::NotStarted(unanswered) => self.take_back(unanswered).await,
         }
     }
 
     /// To look whether the claim is there would not do: its connection may be lost while the server still has it before it,
     /// and it would be written after we had looked and left. So what it was decided on is changed first.
-    async fn take_back(&self, sent: &Sent) -> Result<(), StoreError> {
-        let over = sent.over.as_ref().map(|seen| seen.record.as_ref());
-        let mut seen = sent.over.clone();
+    async fn take_back(&self, unanswered: &Unanswered) -> Result<(), StoreError> {
+        let over = unanswered.over.as_ref().map(|seen| seen.record.as_ref());
+        let mut seen = unanswered.over.clone();
         loop {
             let now = seen.as_ref().map_or(Millis(0), |seen| seen.now);
             let record = seen.as_ref().map(|seen| seen.record.as_ref());
-            let Transition { write, events, .. } = step(record, &withdrawing(&sent.draft.body, over), now);
+            let Transition { write, events, .. } = step(record, &withdrawing(&unanswered.claim, over), now);
             let Write::Put(draft) = write else {
                 if !events.is_empty() {
                     self.store().note(events).await?;
@@ -124,12 +134,12 @@ impl Oncely {
                 break;
             };
             let is_new = seen.is_none();
-            match self.send(Sent { intent: sent.intent, over: seen, draft, events }).await {
+            match self.send(Sent { intent: unanswered.intent, over: seen, draft, events }).await {
                 Ok(Ok(_)) => break,
                 Ok(Err(there)) => seen = there,
                 // It takes no new record, and so not the claim either. One that is there can be ended.
                 Err(error) if is_new && error.wrote == Wrote::No && takes_nothing_new(error.kind) => {
-                    seen = self.store().load(sent.intent).await?;
+                    seen = self.store().load(unanswered.intent).await?;
                     if seen.is_none() {
                         break;
                     }
@@ -138,8 +148,8 @@ impl Oncely {
             }
         }
         // What others find there holds only once a store with replicas has had it confirmed, which a look does.
-        self.store().load(sent.intent).await?;
-        forget_never_started(sent.token());
+        self.store().load(unanswered.intent).await?;
+        forget_never_started(unanswered.token());
         Ok(())
     }
 }

@@ -137,8 +137,13 @@ fn complete(record: Option<&Record>, token: AttemptToken, outcome: &Outcome) -> 
     let Some(record) = record else {
         return Transition::says(Decision::Superseded);
     };
-    let event =
-        |kind| lease::by_holder(Event::new(record.intent, record.body.attempts, kind), &owner_of(record));
+    let event = |kind| {
+        let event = Event::new(record.intent, record.body.attempts, kind);
+        match owner_of(record) {
+            Some(owner) => lease::by_holder(event, owner),
+            None => event,
+        }
+    };
     if record.body.token != token {
         return Transition::says(Decision::Superseded)
             .with_event(event(EventKind::Superseded).with_note(superseded_note(outcome)));
@@ -163,9 +168,8 @@ fn complete(record: Option<&Record>, token: AttemptToken, outcome: &Outcome) -> 
         // What a probe or a person believed gives way to what the attempt knows.
         (State::Succeeded { .. } | State::Rejected { .. }, _) => EventKind::LateTruth,
     };
-    let mut draft = changed(record, record.body.state.clone());
-    let mut logged = event(kind);
-    draft.body.state = match outcome {
+    let (mut logged, mut rejections) = (event(kind), record.body.rejections);
+    let state = match outcome {
         Outcome::Succeeded { effect, result } => {
             State::Succeeded { effect: *effect, result: result.clone(), settled: Settled::Attempt }
         }
@@ -176,16 +180,18 @@ fn complete(record: Option<&Record>, token: AttemptToken, outcome: &Outcome) -> 
                 (&record.body.state, outcome),
                 (State::Rejected { .. }, _) | (_, Outcome::NotStarted(_))
             ) {
-                draft.body.rejections = record.body.rejections.saturating_add(1);
+                rejections = rejections.saturating_add(1);
             }
             logged = logged.with_note(format!("{}: {}", failure.code, failure.message));
             State::Rejected { failure: failure.clone(), settled: Settled::Attempt }
         }
         Outcome::Unknown(doubt) => {
             logged = logged.with_note(doubt.message.as_str());
-            State::InDoubt { owner: owner_of(record), doubt: doubt.clone() }
+            State::InDoubt { owner: owner_of(record).cloned().unwrap_or_default(), doubt: doubt.clone() }
         }
     };
+    let mut draft = changed(record, state);
+    draft.body.rejections = rejections;
     Transition::put(draft, logged, Decision::Recorded)
 }
 
@@ -279,10 +285,10 @@ fn expire(record: Option<&Record>, now: Millis) -> Transition {
     }
 }
 
-fn owner_of(record: &Record) -> Owner {
+fn owner_of(record: &Record) -> Option<&Owner> {
     match &record.body.state {
-        State::Running { owner, .. } | State::InDoubt { owner, .. } => owner.clone(),
-        State::Succeeded { .. } | State::Rejected { .. } => Owner::default(),
+        State::Running { owner, .. } | State::InDoubt { owner, .. } => Some(owner),
+        State::Succeeded { .. } | State::Rejected { .. } => None,
     }
 }
 
@@ -292,7 +298,7 @@ fn changed(record: &Record, state: State) -> Draft {
         created: Stamp::Kept(record.created_at),
         sent: Stamp::Kept(record.sent_at),
         changed: Stamp::OnWrite,
-        body: Body { state, ..record.body.clone() },
+        body: record.body.in_state(state),
     }
 }
 

@@ -44,7 +44,7 @@ fn rejected(claim: &Body, attempt: u32, failure: &Failure) -> Event {
 
 fn never_begun(claim: &Body, failure: &Failure) -> Transition {
     let state = State::Rejected { failure: failure.clone(), settled: Settled::Attempt };
-    let body = Body { attempts: 0, tries: 0, rejections: 0, state, ..claim.clone() };
+    let body = Body { attempts: 0, tries: 0, rejections: 0, ..claim.in_state(state) };
     let draft = Draft { created: Stamp::OnWrite, sent: Stamp::OnWrite, changed: Stamp::OnWrite, body };
     Transition::put(draft, rejected(claim, 0, failure), Decision::Done)
 }
