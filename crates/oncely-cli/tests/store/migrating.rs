@@ -45,8 +45,9 @@ const SHAPE: &str = "SELECT string_agg(line, E'\\n' ORDER BY line) FROM (
   SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default) AS line
   FROM information_schema.columns WHERE table_schema = 'oncely'
   UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'oncely'
-  UNION ALL SELECT concat_ws(' ', event_object_table, trigger_name, event_manipulation)
+  UNION ALL SELECT concat_ws(' ', event_object_table, trigger_name, action_timing, event_manipulation)
   FROM information_schema.triggers WHERE trigger_schema = 'oncely'
+  UNION ALL SELECT concat_ws(' ', tgname, tgenabled) FROM pg_trigger WHERE tgrelid = 'oncely.record'::regclass
   UNION ALL SELECT prosrc FROM pg_proc WHERE pronamespace = to_regnamespace('oncely')
 ) shape";
 
@@ -116,6 +117,11 @@ fn a_program_of_the_version_before_goes_on_while_and_after_the_tables_are_brough
     assert!(checked.to_string().contains("version 2; `oncely store migrate` makes it 5"), "{checked}");
     let brought = world.json(&["--store", &world.to, "store", "migrate", "--json"], 0);
     assert!(brought["from"] == 2 && brought["to"] == 5 && brought["changed"] == true, "{brought}");
+    assert_eq!(
+        psql(&world.to, SHAPE),
+        psql(&elsewhere, SHAPE),
+        "it is another one than one that is made anew"
+    );
     old_program_writes(&elsewhere, &world.to, "after");
     // Neither program repeats what the other has recorded.
     for key in ["before", "after"] {

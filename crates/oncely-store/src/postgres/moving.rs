@@ -19,6 +19,7 @@ use super::request::bytes_of;
 use super::rows::{self, Half};
 use super::session::{Param, Session};
 use super::shared::Shared;
+use super::sql::LISTED;
 use crate::codec::pack_events;
 use crate::wire::Damaged;
 
@@ -185,7 +186,7 @@ RETURNING seq"
     let sql = format!(
         "UPDATE {schema}.record r
 SET trail = substr(r.trail || i.more, greatest(1, length(r.trail || i.more) - 511))
-FROM unnest($1, $2) AS i(head, more) WHERE r.head = i.head"
+FROM unnest($1, $2) AS i(head, more) WHERE {LISTED}"
     );
     session.write_sql(&sql, &[(&heads, Type::UUID_ARRAY), (&more, Type::BYTEA_ARRAY)]).await.map(drop)
 }

@@ -11,6 +11,7 @@ use super::read::{is_cut, within_bytes};
 use super::rows::{self, Half};
 use super::session::{Param, Session};
 use super::shared::Shared;
+use super::sql::LISTED;
 use super::{jobs, moving};
 use crate::codec::unpack_events;
 use crate::unreadable;
@@ -81,15 +82,15 @@ async fn drop_records(
         return Ok(0);
     }
     let schema = session.statements().schema.clone();
-    let which = "r.head = i.head AND r.version = i.version";
+    let which = format!("{LISTED} AND r.version = i.version");
     let change = match later {
         None => format!("DELETE FROM {schema}.record r USING i WHERE {which} AND $3 IS NULL RETURNING 1"),
         Some(_) => format!("UPDATE {schema}.record r SET due = $3 FROM i WHERE {which} RETURNING 1"),
     };
     let sql = format!(
         "WITH i AS MATERIALIZED (
-  SELECT r.head, r.version FROM unnest((SELECT $1), (SELECT $2)) AS u(head, version)
-  JOIN {schema}.record r ON r.head = u.head AND r.version = u.version FOR UPDATE OF r SKIP LOCKED
+  SELECT r.head, r.version FROM unnest((SELECT $1), (SELECT $2)) AS i(head, version)
+  JOIN {schema}.record r ON {which} FOR UPDATE OF r SKIP LOCKED
 ),
 won AS ({change}) SELECT count(*) FROM won"
     );
@@ -103,7 +104,7 @@ won AS ({change}) SELECT count(*) FROM won"
 }
 
 /// The log is in order of time: as soon as one is young, all that follow are. What goes by its age beside it is bounded like
-/// everything else, and what somebody holds is left for the next time.
+/// everything else, and what somebody holds is left for the next time. Lists are met from their side alone ([`LISTED`]).
 async fn purge_log(
     session: &mut Session,
     now: i64,
@@ -115,16 +116,16 @@ async fn purge_log(
     let sql = format!(
         "WITH oldest AS MATERIALIZED (SELECT seq, at FROM {schema}.audit ORDER BY seq LIMIT $2),
 won AS (
-  DELETE FROM {schema}.audit a USING oldest o WHERE a.seq = o.seq AND o.at < $1 RETURNING a.events
+  DELETE FROM {schema}.audit a USING oldest o WHERE a.seq = ANY (ARRAY[o.seq]) AND o.at < $1 RETURNING a.events
 ),
 old_trails AS MATERIALIZED (
   SELECT head FROM {schema}.forgotten WHERE at < $1 ORDER BY at LIMIT $2 FOR UPDATE SKIP LOCKED
 ),
-forgotten AS (DELETE FROM {schema}.forgotten f USING old_trails o WHERE f.head = o.head RETURNING 1),
+forgotten AS (DELETE FROM {schema}.forgotten f USING old_trails o WHERE f.head = ANY (ARRAY[o.head]) RETURNING 1),
 not_waited_for AS MATERIALIZED (
   SELECT head FROM {schema}.waiting WHERE until < $3 ORDER BY until LIMIT $2 FOR UPDATE SKIP LOCKED
 ),
-waiting AS (DELETE FROM {schema}.waiting w USING not_waited_for n WHERE w.head = n.head RETURNING 1)
+waiting AS (DELETE FROM {schema}.waiting w USING not_waited_for n WHERE w.head = ANY (ARRAY[n.head]) RETURNING 1)
 SELECT won.events, counts.most FROM (
   SELECT greatest((SELECT count(*) FROM forgotten), (SELECT count(*) FROM waiting), (SELECT count(*) FROM won)) AS most
 ) counts LEFT JOIN won ON true"

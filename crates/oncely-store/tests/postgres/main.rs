@@ -8,6 +8,7 @@ mod batching;
 mod clock;
 mod conformance;
 mod crowded;
+mod emptied;
 mod following;
 mod frozen;
 mod held;

@@ -112,4 +112,10 @@ async fn a_ledger_that_is_closing_is_brought_up_to_date_and_then_takes_word_of_a
     }
     let end = Change::Put(Box::new(draft("k", succeeded("end"), LONG)));
     store.replace(id("k"), made.record.version, end, Vec::new()).await.unwrap();
+    // Once it is open again, nobody is asked.
+    let Gate::Closing(of) = newer.gate().await.unwrap() else { panic!("it is not closing") };
+    newer.turn_gate(Gate::Closing(of), Gate::Open).await.unwrap();
+    let enabled = "SELECT tgenabled FROM pg_trigger WHERE tgrelid = 'oncely.record'::regclass";
+    assert_eq!(server().psql_in(database(&address), enabled).unwrap().trim(), "D");
+    claim(&*store, "fresh").await.unwrap();
 }

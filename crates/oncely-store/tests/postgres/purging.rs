@@ -1,8 +1,10 @@
-//! A purge takes a bounded number of everything, and what it has to clean up is found without reading whole tables.
+//! A purge takes a bounded number of everything, and what it has to clean up is found without reading whole tables. What is left
+//! to vacuum is little, and seen to early.
 
-use oncely_core::Store;
+use oncely_core::{Change, Created, Replaced, Store};
 
-use crate::{database, open, server};
+use crate::common::{LONG, draft, running};
+use crate::{claim, database, open, server, until, with};
 
 /// What one step is allowed to take.
 const LIMIT: usize = 100;
@@ -67,7 +69,41 @@ async fn the_tables_ask_to_be_vacuumed_early_and_never_to_be_cut_short() {
     {
         assert!(record.contains(both) && audit.contains(both), "{both}: {record}, {audit}");
     }
-    for of_records in ["fillfactor=90", "autovacuum_analyze_scale_factor=0.05"] {
+    for of_records in ["fillfactor=100", "autovacuum_analyze_scale_factor=0.05"] {
         assert!(record.contains(of_records), "{of_records}: {record}");
     }
+}
+
+/// A heartbeat changes no index, and finds the room that one before it has left: nothing grows while attempts are under way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heartbeats_of_long_attempts_are_written_in_place() {
+    const ATTEMPTS: usize = 200;
+    const BEATS: usize = 30;
+    let address = server().fresh_database().unwrap();
+    let store = open(&with(&address, "pool=1")).await;
+    let mut begun = Vec::new();
+    for number in 0..ATTEMPTS {
+        let Created::New(new) = claim(&*store, &format!("k{number}")).await.unwrap() else {
+            panic!("it was there")
+        };
+        begun.push(new.record);
+    }
+    for _ in 0..BEATS {
+        for record in &mut begun {
+            let beat = Change::Put(Box::new(draft(record.body.name.key.as_str(), running(), LONG)));
+            let beaten = store.replace(record.intent, record.version, beat, Vec::new()).await.unwrap();
+            let Replaced::Done(Some(done)) = beaten else { panic!("{beaten:?}") };
+            *record = done.record;
+        }
+    }
+    drop(store);
+    let count = "SELECT n_tup_upd || ' ' || n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'record'";
+    let updates = async || {
+        let counts = server().psql_in(database(&address), count).unwrap();
+        let (all, in_place) = counts.trim().split_once(' ').unwrap();
+        (all.parse::<usize>().unwrap(), in_place.parse::<usize>().unwrap())
+    };
+    until("the server has counted them", async || updates().await.0 >= ATTEMPTS * BEATS).await;
+    let (all, in_place) = updates().await;
+    assert!(in_place * 10 >= all * 9, "{in_place} of {all}");
 }
