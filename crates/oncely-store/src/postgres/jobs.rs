@@ -18,7 +18,7 @@ use super::request::{Answer, Job};
 use super::rows::{self, Half};
 use super::session::{Param, Session};
 use super::shared::Shared;
-use super::sql::CLOCK;
+use super::sql::{CLOCK, LISTED};
 use super::{moving, purge, read};
 use crate::codec::pack_events;
 use crate::leap::Asked;
@@ -148,7 +148,8 @@ fn partly_written(trouble: Trouble) -> Trouble {
     }
 }
 
-/// Logs events that change no record; the records that they are about remember where.
+/// Logs events that change no record; the records that they are about remember where. They are met in the order of the list, as
+/// by every statement that writes to several: two that met them in other orders could wait for each other.
 async fn note(shared: &Shared, session: &mut Session, events: Vec<Event>) -> Result<(), Trouble> {
     if events.is_empty() {
         return Ok(());
@@ -162,7 +163,8 @@ async fn note(shared: &Shared, session: &mut Session, events: Vec<Event>) -> Res
 ),
 told AS (
   UPDATE {schema}.record r
-  SET trail = substr(r.trail || int8send(c.seq), greatest(1, length(r.trail) - 503)) FROM c WHERE r.head = ANY($1)
+  SET trail = substr(r.trail || int8send(c.seq), greatest(1, length(r.trail) - 503))
+  FROM c CROSS JOIN unnest((SELECT $1)) AS i(head) WHERE {LISTED}
 )
 INSERT INTO {schema}.audit (seq, at, events) SELECT c.seq, c.now, $2 FROM c RETURNING {CLOCK}"
     );

@@ -329,11 +329,7 @@ pub(crate) async fn migrate_with(client: &Client, options: &PostgresOptions) -> 
 /// One transaction. Whoever else migrates waits at its lock, which is the transaction's own and not the session's.
 async fn try_migrate(client: &Client, options: &PostgresOptions) -> Result<Migrated, Trouble> {
     let lock = format!("SELECT pg_advisory_xact_lock(1332634476, hashtext({}))", literal(&options.schema));
-    client
-        .batch_execute(&format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = 0; {lock}; {LOCK_WITHIN}"
-        ))
-        .await?;
+    client.batch_execute(&format!("BEGIN; SET LOCAL lock_timeout = 0; {lock}; {LOCK_WITHIN}")).await?;
     let done = take_steps(client, options).await;
     let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
     client.batch_execute(end).await?;

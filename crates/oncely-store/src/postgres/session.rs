@@ -103,7 +103,7 @@ impl Session {
     /// else: what others wrote on it would be acknowledged, and lost with the transaction.
     pub(crate) async fn begin(&mut self) -> Result<(), Trouble> {
         self.inside = true;
-        self.write_sql("BEGIN ISOLATION LEVEL READ COMMITTED", &[]).await.map(drop)
+        self.write_sql("BEGIN", &[]).await.map(drop)
     }
 
     /// Ends it with what became of it. An error after the commit was asked for proves nothing.

@@ -39,8 +39,7 @@ const ASK: &str = "SELECT current_setting('server_version_num')::int4, current_s
      {timeline}, floor(date_part('epoch', {started}) * 1000)::int8, \
      floor(date_part('epoch', clock_timestamp()) * 1000)::int8, \
      coalesce(host(inet_client_addr()) = $1 AND inet_client_port() = $2, false), \
-     coalesce(host(inet_server_addr()) = $3 AND inet_server_port() = $4, false), {born}, \
-     current_setting('default_transaction_isolation')";
+     coalesce(host(inet_server_addr()) = $3 AND inet_server_port() = $4, false), {born}";
 
 /// What a server says of itself.
 #[derive(Debug, Clone)]
@@ -56,7 +55,6 @@ struct Answers {
     statement_timeout: String,
     transaction_timeout: Option<String>,
     client_min_messages: String,
-    isolation: String,
     /// How many servers the address names.
     servers: usize,
 }
@@ -142,7 +140,6 @@ pub(crate) async fn check(
         statement_timeout: row.try_get(8).map_err(fail)?,
         transaction_timeout: row.try_get(9).map_err(fail)?,
         client_min_messages: row.try_get(10).map_err(fail)?,
-        isolation: row.try_get(17).map_err(fail)?,
         servers: options.config.get_hosts().len(),
     };
     judge(&answers, options.durability, &address)?;
@@ -195,15 +192,6 @@ fn judge(answers: &Answers, durability: Durability, address: &str) -> Result<(),
     if answers.encoding != "UTF8" {
         let what = format!("the database has the encoding {}", answers.encoding);
         return refuse(StoreErrorKind::Unsuitable, &what, "name a database with the encoding UTF8");
-    }
-    // A write that has waited, for a move of the ledger or for another one of its record, is judged by what is there then.
-    if answers.isolation != "read committed" {
-        let what = format!(
-            "default_transaction_isolation is {}, so that writes miss what they waited for",
-            answers.isolation
-        );
-        let next = "ALTER ROLE … SET default_transaction_isolation = 'read committed', for the ledger's role";
-        return refuse(StoreErrorKind::Unsuitable, &what, next);
     }
     if durability == Durability::BestEffort {
         return Ok(());
@@ -285,7 +273,6 @@ mod tests {
             statement_timeout: "0".into(),
             transaction_timeout: None,
             client_min_messages: "notice".into(),
-            isolation: "read committed".into(),
             servers: 1,
         }
     }

@@ -3,7 +3,7 @@
 use oncely_core::{Created, Store, StoreErrorKind, Wrote};
 use oncely_testkit::servers::Postgres;
 
-use crate::{claim, database, open, refusal, until, with};
+use crate::{claim, open, refusal, until, with};
 
 /// Sets something, sees the refusal, sees it accepted when asked for, and sets it back.
 async fn check(server: &Postgres, setting: &str, value: &str, good: &str, expected: &str) {
@@ -54,27 +54,6 @@ async fn a_database_that_cannot_hold_every_name_is_refused() {
     server.psql(make).unwrap();
     let error = refusal(&server.url("latin")).await;
     assert!(error.message.contains("encoding UTF8"), "{error}");
-}
-
-/// Under another isolation level a write that has waited would go by what was there before, and pass a gate that was turned meanwhile.
-#[tokio::test]
-async fn sessions_that_do_not_see_what_they_waited_for_are_refused() {
-    let server = crate::server();
-    for level in ["repeatable read", "serializable"] {
-        let address = server.fresh_database().unwrap();
-        let set =
-            format!("ALTER DATABASE {} SET default_transaction_isolation = '{level}'", database(&address));
-        server.psql(&set).unwrap();
-        for address in [address.clone(), with(&address, "durability=best-effort")] {
-            let error = refusal(&address).await;
-            assert_eq!((error.kind, error.wrote), (StoreErrorKind::Unsuitable, Wrote::No), "{error}");
-            for words in
-                [level, "SET default_transaction_isolation = 'read committed'", "nothing was written"]
-            {
-                assert!(error.message.contains(words), "{error}");
-            }
-        }
-    }
 }
 
 #[tokio::test]
