@@ -20,7 +20,7 @@ const CALLERS: usize = 256;
 const READ: &str =
     "SELECT coalesce(sum(idx_tup_read), 0) FROM pg_stat_user_indexes WHERE indexrelname = 'record_pkey'";
 
-/// Everybody begins and ends a call, and loads what another has ended, over and over.
+/// Begins calls, ends them and loads what became of them, one after the other.
 async fn call(store: Arc<PostgresStore>, keys: Arc<Mutex<VecDeque<String>>>) {
     loop {
         let Some(key) = keys.lock().unwrap().pop_front() else { return };
